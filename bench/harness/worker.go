@@ -115,30 +115,19 @@ func IfWorker() {
 }
 
 func (h *Host) work() (err error) {
-	stop, err := profile(h.Profile)
-	if err != nil {
-		return err
+	if h.Profile != "" {
+		f, err := os.Create(h.Profile)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		h.AtEnd(func() error { pprof.StopCPUProfile(); return f.Close() })
 	}
-	defer func() { err = errors.Join(err, h.close(), stop()) }()
+	defer func() { err = errors.Join(err, h.close()) }()
 	h.line = reexec.NewLine(os.Stdin, os.Stdout)
 	return tasks.Serve(h.line, h, 2*CloseTime)
-}
-
-func profile(file string) (stop func() error, err error) {
-	if file == "" {
-		return func() error { return nil }, nil
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
 }
 
 // taskLimit is how long a task, or a step of one, may take. What takes longer hangs, and is killed:

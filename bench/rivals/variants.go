@@ -99,7 +99,7 @@ type RW struct {
 }
 
 // Close closes what the lock has opened.
-func (l *RW) Close() error {
+func (l *RW) Close(context.Context) error {
 	if l.shut != nil {
 		l.shut()
 	}

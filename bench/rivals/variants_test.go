@@ -16,35 +16,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// openVariants opens a variant as n processes would.
-func openVariants(t *testing.T, redis string, s *Servers, v Variant, n int) []*Locker {
-	t.Helper()
-	var all []*Locker
-	for range n {
-		client, count := harness.NewClient(redis, 4)
-		l, err := v.Open(Environment{
-			Order:  harness.Order{Redis: redis, Namespace: "test", Debounce: 200 * time.Millisecond},
-			Client: client, Server: s.Conn(v), Goroutines: 4, Count: count,
-		})
-		if err != nil {
-			t.Fatal(errors.Join(err, client.Close()))
-		}
-		all = append(all, l)
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
-			defer cancel()
-			if err := errors.Join(l.Close(ctx), client.Close()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return all
-}
-
-// forVariants calls f for each variant that is safe, with the servers that they need.
-func forVariants(t *testing.T, f func(t *testing.T, redis string, s *Servers, v Variant)) {
-	redis := redistest.Start(t)
-	s, err := StartServers(t.Context(), -1, Variants)
+// serve starts what variants need, until the test ends.
+func serve(t *testing.T, list ...Variant) *Servers {
+	s, err := StartServers(t.Context(), -1, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,98 +27,120 @@ func forVariants(t *testing.T, f func(t *testing.T, redis string, s *Servers, v 
 			t.Error(err)
 		}
 	})
-	for _, v := range Variants {
-		if v.Alone { // two of it, as this opens them, are two locks
-			continue
-		}
-		t.Run(v.Name, func(t *testing.T) {
-			if !s.Has(v) {
-				t.Skip(s.Why(v.Server))
-			}
-			f(t, redis.Addr, s, v)
-		})
+	return s
+}
+
+// open opens something as a process would, until the test ends. Without its server the test is
+// skipped.
+func open[L interface{ Close(context.Context) error }](t *testing.T, redis string, s *Servers, v Variant, f func(Environment) (L, error)) L {
+	if !s.Has(v) {
+		t.Skip(s.Why(v.Server))
 	}
+	client, count := harness.NewClient(redis, 4)
+	l, err := f(Environment{
+		Order:  harness.Order{Redis: redis, Namespace: "test", Debounce: 200 * time.Millisecond},
+		Client: client, Server: s.Conn(v), Goroutines: 4, Count: count,
+	})
+	if err != nil {
+		t.Fatal(errors.Join(err, client.Close()))
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), harness.CloseTime)
+		defer cancel()
+		if err := errors.Join(l.Close(ctx), client.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
 }
 
 func TestVariants(t *testing.T) {
 	t.Parallel()
-	forVariants(t, func(t *testing.T, redis string, s *Servers, v Variant) {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		failed := t.Error
-		if strings.HasPrefix(v.Name, "rueidislock") {
-			// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes what the call may
-			// have set; its own waiters do not hear of that, so on a busy machine one may wait for ever.
-			ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			failed = func(args ...any) {
-				if ctx.Err() == nil {
-					t.Error(args...)
-				}
-			}
-		}
-		var inside, sections atomic.Int64
-		var work sync.WaitGroup
-		all := openVariants(t, redis, s, v, 2)
-		for i := range 4 {
-			work.Go(func() {
-				for range 3 {
-					if err := all[i%2].Section(ctx, "contended", func(uint64) {
-						if inside.Add(1) != 1 {
-							t.Error("two hold the lock")
-						}
-						await.Throughout(t, time.Millisecond, "alone", func() bool { return inside.Load() == 1 })
-						inside.Add(-1)
-						sections.Add(1)
-					}); err != nil {
-						failed(err)
-					}
-				}
+	redis, s := redistest.Start(t), serve(t, Variants...)
+	for _, v := range Variants {
+		if !v.Alone { // two of it are two locks
+			t.Run(v.Name, func(t *testing.T) {
+				testVariant(t, v, open(t, redis.Addr, s, v, v.Open), open(t, redis.Addr, s, v, v.Open))
 			})
 		}
-		work.Wait()
-		if n := sections.Load(); n != 12 && ctx.Err() == nil {
-			t.Errorf("%d sections", n)
-		}
-		if err := all[0].Section(ctx, "another", func(uint64) {
-			if err := all[1].Section(ctx, "contended", func(uint64) {}); err != nil {
-				failed(err)
-			}
-		}); err != nil {
-			failed(err)
-		}
+	}
+}
 
-		if ctx.Err() != nil {
-			t.Skip("a waiter was not woken")
-		}
-		// A wait that is given up is an error, and leaves nothing locked.
-		in, out := make(chan struct{}), make(chan struct{})
-		work.Go(func() {
-			if err := all[0].Section(ctx, "contended", func(uint64) { close(in); <-out }); err != nil {
-				failed(err)
-				close(in)
-			}
-		})
-		<-in
-		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+func testVariant(t *testing.T, v Variant, all ...*Locker) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	failed := t.Error
+	if strings.HasPrefix(v.Name, "rueidislock") {
+		// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes what the call may
+		// have set; its own waiters do not hear of that, so on a busy machine one may wait for ever.
+		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		gone := make(chan struct{})
+		failed = func(args ...any) {
+			if ctx.Err() == nil {
+				t.Error(args...)
+			}
+		}
+	}
+	var inside, sections atomic.Int64
+	var work sync.WaitGroup
+	for i := range 4 {
 		work.Go(func() {
-			defer close(gone)
-			if err := all[1].Section(short, "contended", func(uint64) { t.Error("the lock is held") }); err == nil {
-				t.Error("no error")
+			for range 3 {
+				if err := all[i%2].Section(ctx, "contended", func(uint64) {
+					if inside.Add(1) != 1 {
+						t.Error("two hold the lock")
+					}
+					await.Throughout(t, time.Millisecond, "alone", func() bool { return inside.Load() == 1 })
+					inside.Add(-1)
+					sections.Add(1)
+				}); err != nil {
+					failed(err)
+				}
 			}
 		})
-		select {
-		case <-gone:
-		case <-time.After(500 * time.Millisecond): // ZooKeeper's client waits for its turn whatever happens
-		}
-		close(out)
-		work.Wait()
+	}
+	work.Wait()
+	if n := sections.Load(); n != 12 && ctx.Err() == nil {
+		t.Errorf("%d sections", n)
+	}
+	if err := all[0].Section(ctx, "another", func(uint64) {
 		if err := all[1].Section(ctx, "contended", func(uint64) {}); err != nil {
 			failed(err)
 		}
+	}); err != nil {
+		failed(err)
+	}
+
+	if ctx.Err() != nil {
+		t.Skip("a waiter was not woken")
+	}
+	// A wait that is given up is an error, and leaves nothing locked.
+	in, out := make(chan struct{}), make(chan struct{})
+	work.Go(func() {
+		if err := all[0].Section(ctx, "contended", func(uint64) { close(in); <-out }); err != nil {
+			failed(err)
+			close(in)
+		}
 	})
+	<-in
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	gone := make(chan struct{})
+	work.Go(func() {
+		defer close(gone)
+		if err := all[1].Section(short, "contended", func(uint64) { t.Error("the lock is held") }); err == nil {
+			t.Error("no error")
+		}
+	})
+	select {
+	case <-gone:
+	case <-time.After(500 * time.Millisecond): // ZooKeeper's client waits for its turn whatever happens
+	}
+	close(out)
+	work.Wait()
+	if err := all[1].Section(ctx, "contended", func(uint64) {}); err != nil {
+		failed(err)
+	}
 }
 
 // Readers are in together, and a writer is alone: what is compared does what it says.
@@ -159,76 +155,49 @@ func TestReadersAndWriters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := Variant{Server: x.server}
-			s, err := StartServers(t.Context(), -1, []Variant{v})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := s.Stop(); err != nil {
-					t.Error(err)
-				}
-			}()
-			if !s.Has(v) {
-				t.Skip(s.Why(x.server))
-			}
+			s := serve(t, v)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
+			under := func(lock func(context.Context) (func() error, error), f func()) {
+				unlock, err := lock(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				f()
+				if err := unlock(); err != nil {
+					t.Error(err)
+				}
+			}
 			data, readers, together := 0, atomic.Int32{}, make(chan struct{})
 			var work sync.WaitGroup
 			for range 2 { // processes
-				client, count := harness.NewClient(redis.Addr, 4)
-				l, err := x.open(Environment{Order: harness.Order{Namespace: "test"}, Client: client, Server: s.Conn(v), Goroutines: 4, Count: count}, "k")
-				if err != nil {
-					t.Fatal(errors.Join(err, client.Close()))
-				}
-				defer func() {
-					if err := errors.Join(l.Close(), client.Close()); err != nil {
-						t.Error(err)
-					}
-				}()
+				l := open(t, redis.Addr, s, v, func(e Environment) (*RW, error) { return x.open(e, "k") })
 				for range 2 {
 					work.Go(func() {
-						unlock, err := l.RLock(ctx)
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						if readers.Add(1) == 4 {
-							close(together)
-						}
-						select {
-						case <-together:
-						case <-ctx.Done():
-							t.Error("readers are not in together")
-						}
-						if err := unlock(); err != nil {
-							t.Error(err)
-						}
+						under(l.RLock, func() {
+							if readers.Add(1) == 4 {
+								close(together)
+							}
+							select {
+							case <-together:
+							case <-ctx.Done():
+								t.Error("readers are not in together")
+							}
+						})
 						for range 8 {
-							unlock, err := l.Lock(ctx)
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							n := data
-							time.Sleep(100 * time.Microsecond)
-							data = n + 1 // lost if another one writes
-							if err := unlock(); err != nil {
-								t.Error(err)
-							}
-							unlock, err = l.RLock(ctx)
-							if err != nil {
-								t.Error(err)
-								return
-							}
-							n = data
-							time.Sleep(100 * time.Microsecond)
-							if data != n {
-								t.Error("a writer beside a reader")
-							}
-							if err := unlock(); err != nil {
-								t.Error(err)
-							}
+							under(l.Lock, func() {
+								n := data
+								time.Sleep(100 * time.Microsecond)
+								data = n + 1 // lost if another one writes
+							})
+							under(l.RLock, func() {
+								n := data
+								time.Sleep(100 * time.Microsecond)
+								if data != n {
+									t.Error("a writer beside a reader")
+								}
+							})
 						}
 					})
 				}

@@ -303,7 +303,7 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 		if err != nil {
 			return nil, err
 		}
-		p.h.AtEnd(l.Close)
+		p.h.AtEndWithin(l.Close)
 		referee, err := p.referee()
 		if err != nil {
 			return nil, err
