@@ -43,8 +43,11 @@ type storeCell struct {
 func (c *storeCell) do(kind byte, number, token uint64) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if kind == storeRead {
+	switch kind {
+	case storeRead:
 		return c.number
+	case storeCount:
+		return c.wrong<<32 | c.stale
 	}
 	if number != c.number+1 {
 		c.wrong++
@@ -59,44 +62,32 @@ func (c *storeCell) do(kind byte, number, token uint64) uint64 {
 	return 0
 }
 
-// storeServer serves until its listener is closed.
-type storeServer struct {
-	cells [][storeKeys]storeCell // by variant
-
-	mu    sync.Mutex // protects conns
-	conns map[net.Conn]bool
-	work  sync.WaitGroup
-}
+// storeServer has the numbers of all variants.
+type storeServer [storeVariants][storeKeys]storeCell
 
 var storeTask = NewTask("store", serveStore)
 
-// serveStore makes this worker a store, until it ends, and returns its address.
+// serveStore makes this worker a store, until it ends, and returns its address. The other processes
+// close their connections, or end.
 func serveStore(_ context.Context, h *Host, _ struct{}) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
-	s := &storeServer{cells: make([][storeKeys]storeCell, storeVariants), conns: make(map[net.Conn]bool)}
-	s.work.Go(func() {
+	s := new(storeServer)
+	var work sync.WaitGroup
+	work.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			s.mu.Lock()
-			s.conns[c] = true
-			s.mu.Unlock()
-			s.work.Go(func() { s.serve(c) })
+			work.Go(func() { s.serve(c) })
 		}
 	})
 	h.AtEnd(func() error {
 		err := l.Close()
-		s.mu.Lock()
-		for c := range s.conns {
-			_ = c.Close()
-		}
-		s.mu.Unlock()
-		s.work.Wait()
+		work.Wait()
 		return err
 	})
 	return l.Addr().String(), nil
@@ -110,15 +101,13 @@ func (s *storeServer) serve(c net.Conn) {
 			return
 		}
 		variant, key := binary.LittleEndian.Uint32(buf[1:]), binary.LittleEndian.Uint32(buf[5:])
-		if int64(variant) >= int64(len(s.cells)) || key >= storeKeys {
+		if variant >= storeVariants || key >= storeKeys {
 			return
 		}
-		var answer uint64
-		if cells := &s.cells[variant]; buf[0] == storeCount {
+		answer := uint64(0)
+		if cells := &s[variant]; buf[0] == storeCount {
 			for i := range cells {
-				cells[i].mu.Lock()
-				answer += cells[i].wrong<<32 | cells[i].stale
-				cells[i].mu.Unlock()
+				answer += cells[i].do(storeCount, 0, 0)
 			}
 		} else {
 			answer = cells[key].do(buf[0], binary.LittleEndian.Uint64(buf[9:]), binary.LittleEndian.Uint64(buf[17:]))

@@ -115,34 +115,33 @@ func writeCharts(dir, names string, r *Record) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	var list []Figure
+	charts := make(map[string]Figure)
+	var all []string
+	add := func(f Figure) {
+		charts[f.Head().Name] = f
+		all = append(all, f.Head().Name)
+	}
 	for _, f := range []*Figure{r.ladder(), r.versus()} {
 		if f != nil {
-			list = append(list, *f)
+			add(*f)
 		}
 	}
 	for _, s := range r.Subjects {
-		list = append(list, s.drawn()...)
-	}
-	var all []string
-	for _, f := range list {
-		all = append(all, f.Head().Name)
+		for _, f := range s.drawn() {
+			add(f)
+		}
 	}
 	wanted := all
 	if names != "" {
 		wanted = strings.Split(names, ",")
 	}
 	for _, name := range wanted {
-		if !slices.Contains(all, name) {
+		f, ok := charts[name]
+		if !ok {
 			return fmt.Errorf("no chart %q, only %s", name, strings.Join(all, ","))
 		}
-	}
-	for _, f := range list {
-		if !slices.Contains(wanted, f.Head().Name) {
-			continue
-		}
 		text := chart.Standalone(f.Head(), f.chart().SVG()) + "\n"
-		if err := os.WriteFile(filepath.Join(dir, f.Head().Name+".svg"), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

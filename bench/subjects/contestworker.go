@@ -362,19 +362,15 @@ func (v *openVariant) paced(ctx context.Context, t roundTask, me int, r *roundRe
 		every = time.Duration(float64(time.Second) * float64(t.Job.Goroutines) / t.Rate)
 	}
 	next := time.Now().Add(time.Duration(rand.Int64N(int64(every) + 1)))
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for i := 0; ; i++ {
 		if every > 0 {
-			timer.Reset(time.Until(next))
 			select {
-			case <-timer.C:
+			case <-time.After(time.Until(next)):
 			case <-ctx.Done():
 				return
 			}
-			next = next.Add(every)
-			if now := time.Now(); next.Before(now) {
-				next = now
+			if next = next.Add(every); time.Until(next) < 0 {
+				next = time.Now()
 			}
 		}
 		key := fmt.Sprintf("%s-%d-%d", t.Key, me, i)

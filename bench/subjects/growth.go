@@ -127,14 +127,11 @@ func (r *laneRun) grown(what string, n, runs int, group string, run runner) *lan
 
 // openGrowth makes the worker the only node of a cluster, for what one process does in memory.
 func openGrowth(ctx context.Context, h *harness.Host, s growthSizes, r *laneRun) error {
-	c, _, err := startNode(h, heldGoroutines, rivals.ClusterOptions(h.Order))
+	c, _, err := r.onlyNode(ctx, h, heldGoroutines)
 	if err != nil {
 		return err
 	}
-	if err := awaitStats(ctx, c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
-		return err
-	}
-	r.blocks, r.nodes = s.Blocks, []*coord.Coordinator{c}
+	r.blocks = s.Blocks
 	// The order of keys is random, so that what they need is rarely in a cache where they are many.
 	keys, others, next, lost := makeKeys("growth", s.Keys), makeKeys("other", heldOthers), 0, 0
 	rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })

@@ -332,15 +332,9 @@ func (r *laneRun) alone(ctx context.Context, l *lane, quarter bool) (round stats
 	if counters == nil {
 		counters = r.counters
 	}
-	server, err := r.serverCPU(ctx, l)
+	before, err := r.look(ctx, l)
 	if err != nil {
 		return round, err
-	}
-	var before, after harness.CommandStat
-	if l.command != "" {
-		if before, err = harness.CommandStats(ctx, r.admin, l.command); err != nil {
-			return round, err
-		}
 	}
 	meter, begin, n := harness.NewMeter(counters...), time.Now(), 0
 	for i := range calls {
@@ -353,28 +347,37 @@ func (r *laneRun) alone(ctx context.Context, l *lane, quarter bool) (round stats
 	round.Took = time.Since(begin)
 	time.Sleep(r.settle)
 	round.Effort = meter.Read(int64(n))
+	after, err := r.look(ctx, l)
+	round.Server = after.cpu - before.cpu
 	if l.command != "" {
-		if after, err = harness.CommandStats(ctx, r.admin, l.command); err != nil {
-			return round, err
-		}
-		l.InServer = append(l.InServer, float64(after.Since(before).Mean()))
+		l.InServer = append(l.InServer, float64(after.command.Since(before.command).Mean()))
 	}
-	end, err := r.serverCPU(ctx, l)
-	round.Server = end - server
 	return round, err
 }
 
-// serverCPU is the time that the lane's servers have used so far.
-func (r *laneRun) serverCPU(ctx context.Context, l *lane) (total time.Duration, err error) {
+// inServers is what the servers of a lane have done so far.
+type inServers struct {
+	cpu     time.Duration
+	command harness.CommandStat
+}
+
+func (r *laneRun) look(ctx context.Context, l *lane) (s inServers, err error) {
 	if l.process != 0 {
-		total = harness.ProcessCPU(append(harness.Children(l.process), l.process))
+		s.cpu = harness.ProcessCPU(append(harness.Children(l.process), l.process))
 	}
-	if l.Redis && r.admin != nil {
-		var redis time.Duration
-		redis, err = harness.ServerCPU(ctx, r.admin)
-		total += redis
+	if r.admin == nil {
+		return s, nil
 	}
-	return total, err
+	if l.Redis {
+		redis, err := harness.ServerCPU(ctx, r.admin)
+		if s.cpu += redis; err != nil {
+			return s, err
+		}
+	}
+	if l.command != "" {
+		s.command, err = harness.CommandStats(ctx, r.admin, l.command)
+	}
+	return s, err
 }
 
 // timed is the run of operations that f makes all of.
@@ -400,6 +403,16 @@ func startNode(h *harness.Host, goroutines int, o *coord.Options) (*coord.Coordi
 	}
 	h.AtEndWithin(func(ctx context.Context) error { return errors.Join(c.Close(ctx), client.Close()) })
 	return c, count, nil
+}
+
+// onlyNode is startNode of a cluster that has no other node, when it owns all partitions.
+func (r *laneRun) onlyNode(ctx context.Context, h *harness.Host, goroutines int) (*coord.Coordinator, *harness.Counter, error) {
+	c, count, err := startNode(h, goroutines, rivals.ClusterOptions(h.Order))
+	if err != nil {
+		return nil, nil, err
+	}
+	r.nodes = []*coord.Coordinator{c}
+	return c, count, awaitStats(ctx, c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions })
 }
 
 // bareClient returns a client that lasts as long as the worker.

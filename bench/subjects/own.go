@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -61,18 +60,12 @@ var ownTasks = newLanes("own", openOwn)
 // openOwn makes the worker the only node of a cluster.
 func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error {
 	bare, simple := bareClient(h)
-	c, count, err := startNode(h, 0, rivals.ClusterOptions(h.Order))
+	c, count, err := r.onlyNode(ctx, h, 0)
 	if err != nil {
 		return err
 	}
-	if err := awaitStats(ctx, c, 10*time.Millisecond, func(s coord.Stats) bool { return s.Owned == partitions }); err != nil {
-		return err
-	}
-	keys := make([]string, 1000)
-	for i := range keys {
-		keys[i] = "order-" + strconv.Itoa(i)
-	}
-	r.blocks, r.nodes, r.counters = t.Blocks, []*coord.Coordinator{c}, []*harness.Counter{count, simple}
+	keys := makeKeys("order", 1000)
+	r.blocks, r.counters = t.Blocks, []*harness.Counter{count, simple}
 	pairs := func(keys []string) runner {
 		return timed(func(ctx context.Context, _, n int) error {
 			return times(n, func(i int) error { return pair(ctx, c, keys[i%len(keys)]) })

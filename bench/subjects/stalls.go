@@ -584,12 +584,9 @@ func (l *stallLoad) end() error {
 // arrivals lets requests arrive at a slot while it is this process's.
 func (l *stallLoad) arrivals(ctx context.Context, slot int) {
 	every := time.Duration(float64(time.Second) / l.Rate)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	wait := func(d time.Duration) bool {
-		timer.Reset(d)
 		select {
-		case <-timer.C:
+		case <-time.After(d):
 			return true
 		case <-l.stop:
 		case <-ctx.Done():
