@@ -41,7 +41,7 @@ func readmeFigures(r *Record) (string, error) {
 // versions are those of libraries in the names of rows.
 var versions = regexp.MustCompile(` v\d+\.\d+\.\d+`)
 
-// find returns the head of a subject's table, and the first row whose name is like that.
+// find returns the head of a subject's table, and the first row that has a name like that.
 func (r *Record) find(subject string, like func(name string) bool) (head, row []string, err error) {
 	i := slices.IndexFunc(r.Subjects, func(s subjectRecord) bool { return s.Name == subject })
 	if i < 0 {

@@ -136,7 +136,9 @@ func OpenRedissonRW(e Environment, key string) (*RW, error) {
 // OpenRedissonSemaphore opens Redisson's RSemaphore of so many permits: a number at the server, which
 // the first one of a name decides. The permits of a process that has crashed are lost. acquire waits
 // for n permits, and returns what releases them.
-func OpenRedissonSemaphore(e Environment, key string, permits int) (acquire func(ctx context.Context, n int) (release func() error, err error), err error) {
+func OpenRedissonSemaphore(e Environment, key string, permits int) (
+	acquire func(ctx context.Context, n int) (release func() error, err error), err error,
+) {
 	o := newRedissonObject(e.Client, "{"+e.Namespace+":"+key+"}")
 	return func(ctx context.Context, n int) (release func() error, err error) {
 		if err := o.enter(ctx, redissonAcquire, n); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// Crowd is who does a job: goroutines of processes, in rounds of each way by turns.
+// Crowd is what does a job: goroutines of processes, in rounds of each way by turns.
 type Crowd struct {
 	Processes, Goroutines int // goroutines of each
 	Keys                  int // more than 1: by zipf
@@ -412,7 +412,7 @@ func headOf(columns []column) (row []string) {
 	return row
 }
 
-// row is that of a way, whose name is indented where a job has a row of its own.
+// row is that of a way. Its name is indented where a job has a row of its own.
 func (t *total) row(indent string, columns []column) []string {
 	row := []string{indent + t.Title()}
 	for _, c := range columns {

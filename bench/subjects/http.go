@@ -114,12 +114,13 @@ func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun)
 	r.blocks, r.counters = t.Blocks, []*harness.Counter{count}
 	serialize := middleware.Serialize(r.nodes[0].c, byOrder, nil)
 	handler := func(name string, h http.Handler) {
-		r.add(&lane{laneResult: laneResult{Name: name, Base: httpBare}, path: coord.PathOwn, batch: t.Calls, run: timed(func(_ context.Context, _, n int) error {
-			for range n {
-				h.ServeHTTP(blank{http.Header{}}, r.mine)
-			}
-			return nil
-		})})
+		r.add(&lane{laneResult: laneResult{Name: name, Base: httpBare}, path: coord.PathOwn, batch: t.Calls,
+			run: timed(func(_ context.Context, _, n int) error {
+				for range n {
+					h.ServeHTTP(blank{http.Header{}}, r.mine)
+				}
+				return nil
+			})})
 	}
 	handler(httpBare, http.HandlerFunc(nothing))
 	handler(httpSerialized, serialize(http.HandlerFunc(nothing)))

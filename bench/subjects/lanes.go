@@ -34,7 +34,7 @@ type lane struct {
 	path     coord.Path         // by which its locks are granted
 	counters []*harness.Counter // of its connections; nil: those of all
 	process  int                // its server's, with those that it has started; 0: redis-server, or none
-	command  string             // whose mean time in redis-server is asked for
+	command  string             // redis-server is asked for its mean time
 	samples  []float64
 }
 

@@ -185,7 +185,8 @@ var modeWays = []way{
 			if err != nil {
 				return nil, err
 			}
-			return limited(p, func(ctx context.Context) (func() error, error) { return acquire(ctx, 1) }, func(release func() error) error { return release() }), nil
+			one := func(ctx context.Context) (func() error, error) { return acquire(ctx, 1) }
+			return limited(p, one, func(release func() error) error { return release() }), nil
 		},
 	},
 	{
