@@ -126,6 +126,36 @@ func (c *contest) cluster(ctx context.Context, goroutines int) (task roundTask, 
 	return task, took, err
 }
 
+// chosen returns the numbers of the ways that are chosen, and their variants.
+func (c *contest) chosen(choose func(*way) bool) (numbers []int, list []rivals.Variant) {
+	for i, w := range waysOf(c.kind) {
+		if choose(&w) {
+			numbers, list = append(numbers, i), append(list, w.Variant)
+		}
+	}
+	return numbers, list
+}
+
+// in chooses what a subject measures.
+func (b *Run) in(subject string) func(*way) bool {
+	return func(w *way) bool { return w.MeasuredIn(subject, b.Rivals) }
+}
+
+// play adds the ways that have their servers, to each job, and runs all rounds.
+func (c *contest) play(ctx context.Context, numbers []int, jobs ...*job) error {
+	for _, number := range numbers {
+		if !c.servers.Has(waysOf(c.kind)[number].Variant) {
+			continue
+		}
+		for _, j := range jobs {
+			if _, err := c.add(ctx, number, j); err != nil {
+				return err
+			}
+		}
+	}
+	return c.run(ctx)
+}
+
 // add opens a way in all processes, and waits until a cluster has settled. One after the other, and
 // at leisure: opening may take longer than the start of a round can wait.
 func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
@@ -139,6 +169,9 @@ func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 	}
 	t.alone = t.Alone && !(t.Unsafe() && c.referees != nil) // referees are to see what happens without a lock
 	task := c.task(t)
+	if t.alone && t.Unsafe() {
+		t.Name = "one worker without a lock"
+	}
 	cluster := false
 	for _, w := range c.ws {
 		a, err := roundTasks.Do(w, task)

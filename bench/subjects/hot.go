@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
-	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
@@ -44,16 +43,16 @@ var anywhere = harness.Placement{Callers: -1, Store: -1, Servers: -1}
 
 // measureHot has a referee in memory that the processes share, as the section is empty.
 func measureHot(ctx context.Context, b *Run) (report.Result, error) {
-	return measureVariants(ctx, b, rivals.Chosen("hot", b.Rivals))
+	return measureVariants(ctx, b, b.in("hot"))
 }
 
-func measureVariants(ctx context.Context, b *Run, list []rivals.Variant) (report.Result, error) {
+func measureVariants(ctx context.Context, b *Run, choose func(*way) bool) (report.Result, error) {
 	c := contest{b: b, subject: "hot"}
 	if err := c.withReferees(); err != nil {
 		return report.Result{}, err
 	}
 	c.judged = c.byReferees
-	return c.measure(ctx, &job{Crowd: b.Sizes.Hot}, list, anywhere, hotResults)
+	return c.measure(ctx, &job{Crowd: b.Sizes.Hot}, choose, anywhere, hotResults)
 }
 
 // measureShared has critical sections of two round trips to a store, which is a process of its own.
@@ -75,43 +74,25 @@ func measureZipf(ctx context.Context, b *Run) (report.Result, error) {
 }
 
 func measureStore(ctx context.Context, b *Run, subject string, s Crowd, results func(*contest) report.Result) (report.Result, error) {
-	at, list := b.Places(subject), rivals.Chosen(subject, b.Rivals)
+	at := b.Places(subject)
 	if err := b.PinServer(at.Servers); err != nil {
 		return report.Result{}, err
 	}
-	if s.Keys == 1 {
-		list = append(list, rivals.Variants[len(rivals.Variants)-1])
-	}
 	c := contest{b: b, subject: subject}
-	r, err := c.measure(ctx, &job{Crowd: s}, list, at, results)
+	r, err := c.measure(ctx, &job{Crowd: s}, func(w *way) bool { return b.in(subject)(w) || w.Unsafe() && s.Keys == 1 }, at, results)
 	r.Notes = append([]string{at.Note}, r.Notes...)
 	return r, err
 }
 
 // measure lets all processes run all variants.
 func (c *contest) measure(
-	ctx context.Context, j *job, list []rivals.Variant, at harness.Placement, results func(*contest) report.Result,
+	ctx context.Context, j *job, choose func(*way) bool, at harness.Placement, results func(*contest) report.Result,
 ) (report.Result, error) {
+	numbers, list := c.chosen(choose)
 	if err := c.start(ctx, j.Processes, at, list); err != nil {
 		return report.Result{}, err
 	}
-	for _, v := range list {
-		if !c.servers.Has(v) {
-			continue
-		}
-		_, number, err := rivals.FindVariant(v.Name)
-		if err != nil {
-			return report.Result{}, err
-		}
-		t, err := c.add(ctx, number, j)
-		if err != nil {
-			return report.Result{}, err
-		}
-		if t.alone && t.Unsafe() {
-			t.Name = "one worker without a lock"
-		}
-	}
-	if err := c.run(ctx); err != nil {
+	if err := c.play(ctx, numbers, j); err != nil {
 		return report.Result{}, err
 	}
 	r := results(c)

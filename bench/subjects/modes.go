@@ -332,14 +332,10 @@ func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*
 }
 
 func measureModes(ctx context.Context, b *Run) (report.Result, error) {
-	jobs, ways := b.Sizes.modes.jobs(), make(map[string][]int)
 	var list []rivals.Variant
-	for _, j := range jobs {
-		for i, w := range modeWays {
-			if w.MeasuredIn(j.kind(), b.Rivals) {
-				ways[j.Name], list = append(ways[j.Name], i), append(list, w.Variant)
-			}
-		}
+	for _, j := range b.Sizes.modes.jobs() {
+		_, some := (&contest{kind: "modes"}).chosen(b.in(j.kind()))
+		list = append(list, some...)
 	}
 	servers, err := b.startServers(ctx, -1, list)
 	if err != nil {
@@ -349,9 +345,9 @@ func measureModes(ctx context.Context, b *Run) (report.Result, error) {
 		Title: "MODES: locks that several may have at the same time, and of several keys; all ways by turns",
 		Table: [][]string{headOf(modesColumns(nil))},
 	}
-	for _, j := range jobs {
+	for _, j := range b.Sizes.modes.jobs() {
 		c := contest{b: b, kind: "modes", subject: "modes-" + j.Name, servers: servers}
-		if err := b.Part(func() error { return c.mode(ctx, j, ways[j.Name], &r) }); err != nil {
+		if err := b.Part(func() error { return c.mode(ctx, j, &r) }); err != nil {
 			return report.Result{}, fmt.Errorf("%s: %w", j.Name, err)
 		}
 	}
@@ -378,22 +374,15 @@ func modesColumns(first *total) []column {
 }
 
 // mode runs all rounds of a job's ways, the first of which is ours, and adds what was found.
-func (c *contest) mode(ctx context.Context, j *job, ways []int, r *report.Result) error {
+func (c *contest) mode(ctx context.Context, j *job, r *report.Result) error {
 	if err := errors.Join(c.withReferees(), c.start(ctx, j.Processes, anywhere, nil)); err != nil {
 		return err
 	}
 	if _, _, err := c.cluster(ctx, j.Goroutines); err != nil {
 		return err
 	}
-	for _, number := range ways {
-		if !c.servers.Has(modeWays[number].Variant) {
-			continue
-		}
-		if _, err := c.add(ctx, number, j); err != nil {
-			return err
-		}
-	}
-	if err := c.run(ctx); err != nil {
+	ways, _ := c.chosen(c.b.in(j.kind()))
+	if err := c.play(ctx, ways, j); err != nil {
 		return err
 	}
 	first := c.totals[0]

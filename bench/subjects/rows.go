@@ -106,7 +106,7 @@ func fencedRows(name, how string) way {
 }
 
 func measureRows(ctx context.Context, b *Run) (report.Result, error) {
-	return measureMethods(ctx, b, func(w *way) bool { return w.MeasuredIn("rows", b.Rivals) })
+	return measureMethods(ctx, b, b.in("rows"))
 }
 
 func measureMethods(ctx context.Context, b *Run, choose func(*way) bool) (report.Result, error) {
@@ -121,19 +121,13 @@ func measureMethods(ctx context.Context, b *Run, choose func(*way) bool) (report
 			pinned += ", and redis-server"
 		}
 	}
-	var chosen []int
-	var list []rivals.Variant
-	for i := range rowWays {
-		if choose(&rowWays[i]) {
-			chosen, list = append(chosen, i), append(list, rowWays[i].Variant)
-		}
-	}
 	c := contest{b: b, subject: "rows", kind: "rows"}
+	numbers, list := c.chosen(choose)
 	if err := c.start(ctx, s.Processes, harness.Placement{Callers: mine, Store: its, Servers: its}, list); err != nil {
 		return report.Result{}, err
 	}
 	if pg := c.servers.Of(rivals.PostgresKind); pg != nil {
-		if err := c.sell(ctx, pg.Conn, chosen, s.jobs()); err != nil {
+		if err := c.sell(ctx, pg.Conn, numbers, s.jobs()); err != nil {
 			return report.Result{}, err
 		}
 	}
@@ -165,14 +159,7 @@ func (c *contest) sell(ctx context.Context, server string, methods []int, jobs [
 		err = conn.QueryRow(ctx, "select sum(units)::bigint from stock").Scan(&left)
 		return t.job.Stock*int64(t.job.Keys) - left, err
 	}
-	for _, number := range methods {
-		for _, j := range jobs {
-			if _, err := c.add(ctx, number, j); err != nil {
-				return err
-			}
-		}
-	}
-	return c.run(ctx)
+	return c.play(ctx, methods, jobs...)
 }
 
 func rowsResults(s rowsSizes, totals []*total) report.Result {
