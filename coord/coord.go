@@ -60,14 +60,14 @@
 // next caller, keeps the hold for one that is to come, or gives it back.
 //
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what
-// the process holds is verified, one read per partition in use. Every grant is checked against
-// the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
+// the process holds is verified: one read for each 256 partitions that it owns; without a cluster,
+// one for each partition in use. Every grant is checked against the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
 // for too long, the locks are lost before the arbiter gives them to another process, and their
 // contexts end.
 //
 // What no lease can give is protection from a process that stops between that check and its
-// write. It may even have nil of [Lock.Unlock], and notice later that the lock was lost. So do
-// not trust nil: every lock has a fencing token, [Lock.Fence], that rises with every grant of the
+// write. [Lock.Unlock] may even return nil to it, and the loss show only later. So do not rely on
+// that nil: every lock has a fencing token, [Lock.Fence], that rises with every grant of the
 // key: let the resource refuse a token lower than the highest it has seen.
 package coord
 

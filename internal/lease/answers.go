@@ -123,6 +123,12 @@ func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Ef
 	}
 }
 
+// Flags of Moved.
+const (
+	FlagYours = 1 // the partition should be the receiver's, and as a rule has no owner now
+	FlagLeft  = 2 // the same, as the sender leaves
+)
+
 // Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14). Or this node should own it.
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours || f.Flags == FlagLeft {

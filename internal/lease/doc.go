@@ -10,7 +10,7 @@
 // last one [Partition.EndOwn] keeps the key on the partition's shelf. When another key needs the place there, the key is forgotten. Whatever
 // these cannot do, [Partition.Unlock] does.
 //
-// The same key, asked for by another node. Its caller waits, and [Partition.Want] finds out where a hold has to come from: here, from the
+// The same key, asked for by another node. Its caller waits, and [Partition.Want] finds out where a hold has to come from: in this case from the
 // owner, to which a Request frame goes. At the owner [Partition.Requested] queues that node, in turn with its own callers (wantHere,
 // grantNext), takes the partition first if it should have it, recalls the key if another node has it (recall, [Partition.Recalled] there), and
 // sends a Grant frame. At the node that asked, [Partition.Granted] gives the first caller the turn. Then callers take turns there, too.

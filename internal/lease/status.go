@@ -113,7 +113,7 @@ var nextLookings = [...][]Looking{
 	LookingAtRecord: {NotLooking},
 }
 
-// A Awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
+// An Awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
 type Awaited uint8
 
 // The Awaited of a partition.

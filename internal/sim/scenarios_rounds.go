@@ -318,7 +318,7 @@ func demotesLate(i int) Config {
 				w.revokeAtDeposed(n.now)
 				time.Sleep(1900 * time.Millisecond)
 				n.now.client.set(func(x *weather) { x.apart = false }) // it is silent, delta is 3 s
-				time.Sleep(1100 * time.Millisecond) // to look at all that it has
+				time.Sleep(1100 * time.Millisecond)                    // to look at all that it has
 				n.now.reachNone()
 			}()
 			contend(w, held, other)
