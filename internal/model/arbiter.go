@@ -219,15 +219,15 @@ func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demo
 	return d
 }
 
-// lock is Lock for j, that evicts the row there is if its session is dead.
+// lock is Lock for j, that evicts a row of a session that is dead, if there is one: perhaps one that is not in its own way.
 func (m *Model) lock(s *state, j, req uint8, shared, down bool) (a fallback.LockAnswer) {
 	mine := name(j, shared)
 	q := fallback.LockRequest{Key: keys[mine], Me: identity(j, req), Block: 1}
 	if down && s.p.rows[mine].who == none {
 		q.Key = downgraded[mine]
 	}
-	for k, r := range s.p.rows {
-		if inTheWay := uint8(k) == mine || k == 0 || mine == 0; inTheWay && r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
+	for _, r := range s.p.rows {
+		if r.who != none && r.who != j && (!m.has(DeadBeforeEvictRow) || m.isDead(s, j, r.who)) {
 			q.Evict = identity(r.who, r.req)
 			break
 		}
