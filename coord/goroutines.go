@@ -78,7 +78,6 @@ func (c *Coordinator) awaitGoroutines() {
 //	| block.startShrink         | pool.Go   | asks for a smaller block        | it is had, or the block has ended |
 //	| pool.grow                 | pool.Go   | asks for larger blocks          | no caller waits, or one is refused |
 //	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
-//	| endingWith                | AfterFunc | ends the context of DoNested    | at once               |
 //	| follower.watch            | pool.Go   | tells one of several holders    | others wait, or its lock has ended |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |

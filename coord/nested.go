@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // DoNested is Do for functions that may be called with the key locked already, or not. If ctx carries a
@@ -55,8 +56,8 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 		return ended(ctx)
 	}
 	if l, ends := c.enclosingReader(ctx, key); l.seat != nil {
-		inner, stop := endingWith(before(ctx), ends)
-		defer stop()
+		inner, end := held.Under(before(ctx), ends...)
+		defer end(ErrUnlocked)
 		err = fn(inner, l.Fence())
 		return joined(err, endOf(ends))
 	}
@@ -132,8 +133,8 @@ func (x nest) await(ctx context.Context) bool {
 // run runs a function under the lock. The caller has the turn, and has given it back afterwards.
 func (x nest) run(ctx context.Context, fn func(ctx context.Context, l Lock) error) error {
 	defer func() { <-x.turns }()
-	inner, stop := endingWith(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), x.ends}}, x.ends)
-	defer stop()
+	inner, end := held.Under(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), x.ends}}, x.ends...)
+	defer end(ErrUnlocked)
 	err := fn(inner, x.l)
 	return joined(err, endOf(x.ends))
 }
@@ -154,38 +155,6 @@ func endOf(all []context.Context) error {
 		}
 	}
 	return nil
-}
-
-// underLock is the context of a function under a lock that its caller, or another one, holds.
-type underLock struct {
-	context.Context
-	end  context.CancelCauseFunc
-	ends []context.Context
-}
-
-// endingWith returns a context that ends with its parent, with others, and when stop is called. Nothing of it stays at the others then.
-func endingWith(parent context.Context, others []context.Context) (ctx context.Context, stop func()) {
-	inner, cancel := context.WithCancelCause(parent)
-	stops := make([]func() bool, len(others))
-	for i, other := range others {
-		stops[i] = context.AfterFunc(other, func() { cancel(context.Cause(other)) })
-	}
-	return &underLock{inner, cancel, others}, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel(ErrUnlocked)
-	}
-}
-
-// Err asks the lock, which looks at the clock: see section.Err.
-func (x *underLock) Err() error {
-	if x.Context.Err() == nil {
-		if cause := endOf(x.ends); cause != nil {
-			x.end(cause)
-		}
-	}
-	return x.Context.Err()
 }
 
 // nesting is the context of a lock that others nest in.
