@@ -44,6 +44,10 @@ func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallb
 	return "", x.client.HSet(ctx, recordKey(p), "m", strings.Join(m, " ")).Err()
 }
 
+// anotherMillisecond is waited for before a Grace gets another end. An end that is too late is replaced by one that is a whole Grace
+// from now, and each twin has a clock of its own: in the millisecond in which Grace began, one of them may find the end it had.
+func anotherMillisecond() { time.Sleep(2 * time.Millisecond) }
+
 func (x *twins) endGrace(ctx context.Context) (string, error) {
 	return x.onPartition(ctx, "end of Grace", func(p *fallback.Partition) {
 		p.GraceEnd = min(p.GraceEnd, 1)
@@ -69,6 +73,7 @@ func (x *twins) stepBack(ctx context.Context) (string, error) {
 	}
 	end := time.Now().Add(100 * time.Hour).UnixMilli()
 	return x.onPartition(ctx, "clock steps back", func(p *fallback.Partition) {
+		anotherMillisecond()
 		if p.GraceEnd != 0 {
 			p.GraceEnd = end
 		}
@@ -228,7 +233,6 @@ func (x *twins) stepBackSessions(ctx context.Context) (string, error) {
 	if redisarbiter.HasObserver(x.redis) {
 		return "", nil
 	}
-	time.Sleep(2 * time.Millisecond) // the Grace that is shortened must not end in the millisecond in which it did before: each twin has a clock of its own
 	end := time.Now().Add(100 * time.Hour).UnixMilli()
 	if err := x.setExpiry(ctx, "clock steps back", end); err != nil {
 		return "", err
@@ -262,6 +266,7 @@ func (x *twins) setSessionsGrace(ctx context.Context, end int64) (string, error)
 			return d, err
 		}
 	}
+	anotherMillisecond()
 	x.log = append(x.log, fmt.Sprintf("end of Grace is %d(sessions)", end))
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		if s.GraceEnd != 0 {

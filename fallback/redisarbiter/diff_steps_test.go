@@ -133,6 +133,7 @@ func graceEnds(p uint32, after time.Duration) move {
 		if x.peek(p).GraceEnd == 0 {
 			return "", nil
 		}
+		anotherMillisecond()
 		injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { parts[p].GraceEnd = end })
 		m := strings.Split(x.client.HGet(ctx, recordKey(p), "m").Val(), " ")
 		m[2] = fmt.Sprint(end)

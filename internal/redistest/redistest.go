@@ -179,15 +179,14 @@ func (s *Server) ready(done <-chan struct{}) error {
 	}
 }
 
-// Kill ends the server with SIGKILL and waits for it.
+// Kill ends the server, and what it has forked, with SIGKILL and waits for both.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill()
-	<-s.done
+	kill(s.cmd, s.done)
 	s.cmd = nil
 }
 

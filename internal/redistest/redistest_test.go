@@ -5,7 +5,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,5 +64,36 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 				return err != nil
 			})
 		})
+	}
+}
+
+// A server that is killed while another process rewrites its file leaves none that writes to its directory.
+func TestKill_EndsWhatTheServerForked(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("groups of processes are killed on Linux only")
+	}
+	s := Start(t, "--appendonly", "yes", "--rdb-key-save-delay", "10000")
+	c := s.Client(t)
+	p := c.Pipeline()
+	for i := range 2000 { // at 10 ms a key, the rewriting takes 20 s
+		p.Set(t.Context(), strconv.Itoa(i), i, 0)
+	}
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.BgRewriteAOF(t.Context())
+	await.Until(t, "it has said how far it is, which it does once a second, and it ends where that fails", func() bool {
+		processed := regexp.MustCompile("current_save_keys_processed:[1-9]")
+		return processed.MatchString(c.Info(t.Context(), "persistence").Val())
+	})
+	s.Kill()
+	processes, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if dir, err := os.Readlink(p); err == nil && strings.HasPrefix(dir, s.dir) {
+			t.Errorf("%s is still at work in %s", p, dir)
+		}
 	}
 }

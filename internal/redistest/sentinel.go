@@ -54,10 +54,7 @@ func launchSentinel(t testing.TB, primary *Server, name string) (addr string, ok
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-	})
+	t.Cleanup(func() { kill(cmd, ended) })
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 	defer c.Close()
 	await.Until(t, "the Sentinel answers, or has ended", func() bool {
