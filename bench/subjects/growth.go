@@ -396,7 +396,9 @@ func (t *growthTotal) claims() []report.Claim {
 	}
 	rateTrips, rateApart := worst(t.rate)
 	keysTrips, keysApart := worst(t.overKeys)
-	one := idlePeriod.Seconds() / t.sizes.Window.Seconds() // a trip more or less falls into the window of a process
+	// A renewal falls into the window of a process or does not, and so does a look for rows of dead sessions, which comes with each
+	// twelfth one. Each asks Redis twice.
+	more := 2 * idleTrips * idlePeriod.Seconds() / t.sizes.Window.Seconds()
 	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return cmp.Compare(a.locks, b.locks) })
 	bytes, idle := t.curves[growthBytes], t.curves[growthIdle]
 	return []report.Claim{
@@ -404,10 +406,10 @@ func (t *growthTotal) claims() []report.Claim {
 		rise(growthHeldRise, growthHeld, growthHeldMutexes, "an owner's pair, keys held meanwhile", "a map of mutexes"),
 		rise(growthTurnRise, growthWaiters, growthToken, "hand-over, goroutines", "a token in a channel"),
 		rise(growthRowsRise, growthRows, growthSets, "Lock at Redis, locks held there", "SET NX PX"),
-		report.AtMost(idleTrips+one, rateTrips, fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", stats.Number(fastest.locks))),
-		report.AtMost(one, rateApart, "the same: the most at any rate less the least at any; one falls into the time or does not"),
-		report.AtMost(idleTrips+one, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", figures.Thousands(int64(t.sizes.Keys)))),
-		report.AtMost(one, keysApart, "the same: the most over any number of keys less the least"),
+		report.AtMost(idleTrips+more, rateTrips, fmt.Sprintf("round trips to Redis per process and renewal period at any rate, up to %s locks/s", stats.Number(fastest.locks))),
+		report.AtMost(more, rateApart, "the same: the most at any rate less the least at any; a renewal and a look for dead holders fall into the time or do not"),
+		report.AtMost(idleTrips+more, keysTrips, fmt.Sprintf("round trips to Redis per process and renewal period over 1 to %s keys", figures.Thousands(int64(t.sizes.Keys)))),
+		report.AtMost(more, keysApart, "the same: the most over any number of keys less the least"),
 		report.AtMost(heldBytes, stats.Median(bytes[bytes.last()]), "bytes per key held"),
 		report.AtMost(heldLeft*heldBytes, math.Abs(stats.Median(idle[idle.last()])), "bytes per key after Unlock"),
 		report.AtLeast(growthRival, stats.Median(t.most(growthShared, growthSharedRival)),
