@@ -21,6 +21,7 @@ type savedRun struct {
 	Guarded span         `json:"takeover,omitzero"`
 	Length  int          `json:"length"`
 	Drift   float64      `json:"drift"`
+	Ends    bool         `json:"ends,omitempty"`
 	History bool         `json:"history"`
 	Mute    bool         `json:"mute,omitempty"`
 	Watches bool         `json:"observed,omitempty"`
@@ -60,7 +61,7 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, Ends: cfg.Ends, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -108,7 +109,7 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, Ends: r.Ends, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {

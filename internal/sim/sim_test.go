@@ -24,6 +24,7 @@ var (
 	same = flag.Bool("sim.same", false, "the same seed in every run")
 	eyes = flag.Bool("sim.observed", false, "processes judge by their own clocks in every run")
 	two  = flag.Bool("sim.spread", false, "all replicas have each session before it counts, and partitions are on two servers, in every run")
+	dies = flag.Bool("sim.takeover", false, "Cluster.Takeover in every run, with clocks at either end of their range")
 
 	planned = flag.String("sim.plan", "", "run what this `file` says, again and again, instead of what seeds say")
 	saves   = flag.String("sim.save", os.TempDir(), "`directory` to write the plan of a run to that failed; empty: not")
@@ -147,6 +148,9 @@ func runs(t *testing.T, begin time.Time) (all total) {
 			cfg.History = true
 		}
 		cfg.Observed = cfg.Observed || *eyes
+		if *dies {
+			cfg.Takeover, cfg.Drift, cfg.Ends = takeoverD, maxDrift, true
+		}
 		if *two {
 			cfg.Observed, cfg.Opened, cfg.Spread = false, true, true
 		}

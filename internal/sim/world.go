@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type Config struct {
 	Takeover time.Duration // Cluster.Takeover, if T were 10 s; 0: off
 	Length   int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
 	Drift    float64       // by how much clocks run fast or slow, at most
+	Ends     bool          // by that much, not less
 	Plan     []Fault       // what happens; nil: what the seed says
 	Logger   *slog.Logger  // of the coordinators; nil: silent
 	History  bool          // records what clients see
@@ -271,7 +273,11 @@ func (n *node) start() *start {
 	if wire.Clocks && w.cfg.rates != nil {
 		s.h.clock.rate = w.cfg.rates[n.number]
 	} else if wire.Clocks && w.cfg.Drift > 0 {
-		s.h.clock.rate += w.cfg.Drift * (2*s.h.clock.rng.Float64() - 1)
+		by := 2*s.h.clock.rng.Float64() - 1
+		if w.cfg.Ends {
+			by = math.Copysign(1, by)
+		}
+		s.h.clock.rate += w.cfg.Drift * by
 	}
 	s.client.clock, s.client.of = s.h.clock, s
 	s.h.saw = func(x lease.Sight) { w.traces.saw(s, x) }
