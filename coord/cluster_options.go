@@ -14,7 +14,7 @@ import (
 )
 
 // Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of its own from memory, to
-// its own callers and to other nodes, and the arbiter is asked only while a partition has no owner. Every field but
+// its own callers and to other nodes, and the arbiter is asked for a key only if its partition has no owner, or the owner cannot be reached. Every field but
 // Membership may be left out. Nodes find each other through the arbiter.
 type Cluster struct {
 	// Membership begins to tell which nodes there are: gossip.Start, of package
@@ -65,13 +65,13 @@ type Cluster struct {
 	// without spaces. Default: nothing.
 	Service string
 	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the
-	// asking one. Where a node is silent for 2.5 times as long, holders of its keys have their holds confirmed by the
-	// arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
+	// asking one; a sixth of Takeover, if that is less (by default: each 0.5 s). Where a node is silent for 2.5 times as
+	// long, holders of its keys have their holds confirmed by the arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
 	Keepalive time.Duration
 
 	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at the same time. Further
 	// requests of that node are refused, which is logged once a minute: its callers get [ErrUnavailable] at once, with
-	// this option's name. The count may be off by what begins and ends within RenewEvery. Default 1,048,576. Negative: no limit.
+	// this option's name. The count may be off by what begins and ends within four RenewEvery, or one near the limit. Default 1,048,576. Negative: no limit.
 	MaxPerNode int
 
 	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter count it dead: the keys of a

@@ -19,7 +19,7 @@ var errAlone = errors.New("no other node is there to take the partitions")
 // that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. What the
 // process keeps for its next callers is given back.
 //
-// Without a cluster there is nothing to give. Errors: [ErrClosed]; [ErrObserver]; ctx's, with the
+// Without a cluster only what the process keeps is given back. Errors: [ErrClosed]; [ErrObserver]; ctx's, with the
 // number of partitions that are left; that there is no other node, and then nothing is done.
 func (c *Coordinator) Drain(ctx context.Context) error {
 	if c.opts.Observe {

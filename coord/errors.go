@@ -26,7 +26,7 @@ var (
 	// DeadlockError, which errors.As finds, and Options.DeadlockAfter.
 	ErrDeadlock = errors.New("coord: callers wait for each other in a circle")
 
-	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not end with NUL, letters or digits, NUL and 0xff.
+	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not end with NUL, letters, digits or slashes, NUL and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
 	// ErrClosed: the coordinator was closed.
@@ -71,8 +71,8 @@ type LossCause uint8
 
 // Causes of losses.
 const (
-	SessionExpired LossCause = iota + 1 // the session could not be renewed in time, or the process was stopped for too long
-	LeaseExpired                        // the arbiter did not confirm the hold of the key in time
+	SessionExpired LossCause = iota + 1 // the session could not be renewed in time, its guardians' promises have passed, or the process stood still for too long
+	LeaseExpired                        // neither the arbiter nor the key's owner confirmed the hold in time
 	Superseded                          // the arbiter knows nothing of the lock any more, or gave the key to another
 	CoordClosed                         // Close was called, and its ctx ended before the lock was unlocked
 	TimeOver                            // the time that LockFor was given is over
@@ -115,7 +115,7 @@ func (e *LossError) Is(target error) bool {
 }
 
 // A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked,
-// ErrUnavailable, ErrHeld or ErrClosed, and what is behind it) and, if the wait was ended by its
+// ErrUnavailable, ErrHeld, ErrDeadlock, ErrObserver or ErrClosed, and what is behind it) and, if the wait was ended by its
 // ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string

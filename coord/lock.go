@@ -63,7 +63,7 @@ func validateKey(key string) error {
 		return fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
 	}
 	if fallback.IsName(key) {
-		return fmt.Errorf("%w: a key must not end with NUL, letters or digits, NUL and 0xff", ErrInvalidKey)
+		return fmt.Errorf("%w: a key must not end with NUL, letters, digits or slashes, NUL and 0xff", ErrInvalidKey)
 	}
 	return nil
 }

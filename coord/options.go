@@ -31,9 +31,10 @@ type Options struct {
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
-	// process holds is free after that, or in a cluster after Cluster.Takeover. Default 10 s; at least 2 s is sensible. A process that is stopped for longer, or cut off from the arbiter,
-	// loses its locks. At least 1 ms, like the four times that follow. Processes of a namespace may have different ones: change it by a
-	// rolling deployment; docs/operations.md says what happens meanwhile.
+	// process holds is free after that, or in a cluster after Cluster.Takeover. Default 10 s; at least 2 s is sensible. A process that
+	// stands still, or is cut off from the arbiter, loses its locks after SessionTTL - Margin - RenewEvery (6.5 s) at the earliest; in
+	// a cluster one that stands still after 0.73 of Cluster.Takeover (2.2 s). At least 1 ms, like the four times that
+	// follow. Processes of a namespace may have different ones: change it by a rolling deployment; docs/operations.md says what happens meanwhile.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
@@ -47,8 +48,8 @@ type Options struct {
 
 	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL. What
 	// keeps this process's locks alive, such as a renewal, is asked for again after that, and the answer
-	// to the first call counts for three times as long: on a busy machine it may still come. Not so if
-	// the partitions are on several servers (Redis Cluster).
+	// to the first call counts for three CallTimeouts more: on a busy machine it may still come. If the
+	// partitions are on several servers (Redis Cluster), only a renewal's does.
 	CallTimeout time.Duration
 
 	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It must cover what the
@@ -76,7 +77,7 @@ type Options struct {
 	StartUnavailable bool
 
 	// LongWait is how long a caller waits for a key before a record says so, once per wait, with the key and its holder. What waits
-	// is looked at now and then, so the record may be late by as much again. Default 10 s; negative: no such records.
+	// is looked at four times in that time, so the record may be late by half of it. Default 10 s; negative: no such records.
 	LongWait time.Duration
 
 	// LongHold is the same for how long a lock is held. Default 1 min; negative: no such records.

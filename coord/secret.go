@@ -73,8 +73,8 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 }
 
 // RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with
-// after some RenewEvery, on all nodes, without a restart. The one before is forgotten when no node
-// uses it any more. It blocks for one call of the arbiter; the error is the arbiter's, or
+// on all nodes after two RenewEvery and a CallTimeout, without a restart. One SessionTTL later they
+// decrypt nothing with the one before. The arbiter keeps the two before the newest. It blocks for one call of the arbiter; the error is the arbiter's, or
 // [ErrUnavailable] if it has not been reached yet.
 //
 // Rotate the secret if it may have been read: every program that can read the arbiter's data

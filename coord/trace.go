@@ -26,10 +26,10 @@ type Trace struct {
 // Path is the way by which a lock was granted.
 type Path uint8
 
-// Paths, the cheapest first.
+// Paths. The first two are in memory.
 const (
-	PathTurn      Path = iota // a turn under a hold that this process had from another node or the arbiter: in memory
-	PathOwn                   // by this node, which owns the partition: in memory
+	PathTurn      Path = iota // a turn under a hold that this process had from another node or the arbiter
+	PathOwn                   // by this node, which owns the partition
 	PathForwarded             // the first turn under a hold that another node granted for it
 	PathArbiter               // the first turn under a hold that the arbiter granted for it
 	pathCount
@@ -50,7 +50,7 @@ type GrantInfo struct {
 	Key    string
 	Fence  Fence         // the lock's token
 	Path   Path          // how it was granted
-	Waited time.Duration // from the call to the grant; 0 if a key of this node's own was free
+	Waited time.Duration // from the call to the grant; 0 if this process had the key and no caller used it
 }
 
 // WaitInfo describes a wait that has ended.

@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// Unlock gives the lock to the next waiter of this process. If there is none, the process keeps
+// Unlock gives the lock to the next waiter of this process, unless another process waits and it is
+// that one's turn (Options.Handoff). If there is none, the process keeps
 // the key for its next caller, or gives it back to the owner or the arbiter. It never blocks on
 // the network: what has to be sent is sent in the background. It returns [ErrUnlocked] if this
 // lock was unlocked before, and an error that Is [ErrLost] if it was lost: then another caller

@@ -39,12 +39,15 @@ func readmeACL(t *testing.T, prefix string) []string {
 }
 
 // onCluster is what README's user needs in addition on a Redis Cluster.
-func onCluster(t *testing.T) []string {
+func onCluster(t *testing.T) []string { return needs(t, "on a Redis Cluster also") }
+
+// needs is what README's user needs in addition, after some words of README.
+func needs(t *testing.T, words string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
-	more := regexp.MustCompile("on a Redis Cluster also `([^`]*)`").FindSubmatch(text)
+	more := regexp.MustCompile(regexp.QuoteMeta(words) + " `([^`]*)`").FindSubmatch(text)
 	if err != nil || more == nil {
-		t.Fatal("README does not say what a Redis Cluster needs", err)
+		t.Fatalf("README does not say what is needed %s: %v", words, err)
 	}
 	return strings.Fields(string(more[1]))
 }
@@ -175,6 +178,22 @@ func TestReadmeACL(t *testing.T) {
 		use(t, n)
 		open(t, n, "alice")
 		seen(t, s, used)
+	})
+	t.Run("observers", func(t *testing.T) {
+		s := redistest.Start(t)
+		permit(t, s, needs(t, "`ObserverClock` needs")...)
+		settings := plain
+		settings.Namespace = arbitertest.NamespacePrefix + "observers"
+		n := attachTo(t, userOf(t, &redis.UniversalOptions{Addrs: []string{s.Addr}}), &redisarbiter.Options{ColdStart: true, ObserverClock: true}, settings)
+		for i := range 300 { // of more than 256 sessions a renewal tells of some
+			if err := enterSession(t.Context(), n, fmt.Sprint("session", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := n.Renew(t.Context(), "session0", fallback.Registration{TTL: 10 * time.Second}); err != nil {
+			t.Error(err)
+		}
+		seen(t, s, make(map[string]bool))
 	})
 	t.Run("Sentinel", func(t *testing.T) {
 		s := redistest.Start(t)
