@@ -69,3 +69,6 @@ func (c *Coordinator) answersUntil(now time.Time) time.Time {
 	}
 	return d
 }
+
+// announced is the most that a node announces from when it was asked (G4).
+func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }

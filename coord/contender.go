@@ -11,6 +11,36 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
+// contender is the shell of a lease.Contender, which wants a key: it makes the calls.
+type contender struct {
+	p *partition
+	*lease.Contender
+	wake  chan struct{}     // capacity 1: something may have changed
+	over  chan struct{}     // closed when the contender is over
+	evict fallback.Identity // the hold of a session that was seen dead
+
+	doubted fallback.Identity // the last request that is in c.debts.doubts
+	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
+}
+
+// newContender is to be started, by start or by first. p.mu is held.
+func (p *partition) newContender(x *lease.Contender) *contender {
+	a := &contender{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	x.Runner = a
+	p.c.life.work.Add(1)
+	return a
+}
+
+// end is called when the contender is over. p.mu is held.
+func (a *contender) end() { close(a.over) }
+
+func (a *contender) poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
 // errGoexit is the reason for callers when their contender was ended.
 var errGoexit = fmt.Errorf("%w: a Trace function ended the goroutine", ErrUnavailable)
 
@@ -341,6 +371,12 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	}
 	err := fmt.Errorf("%w: partition %d is owned by session %s, and there is no stream to it", ErrUnavailable, p.Number(), r.Owner)
 	return a.settle(err, false, jitter(o.RetryEvery))
+}
+
+// outdated reports whether the ring has a dead node for a partition, which it is about to drop.
+func (x *cluster) outdated(p uint32) bool {
+	n, ok := x.ring.View().Owner(p)
+	return ok && x.members.gone(n.Name)
 }
 
 // goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.

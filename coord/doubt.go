@@ -74,6 +74,14 @@ func (x *cluster) doubt() (left bool) {
 	return left
 }
 
+// doubt is a request of this process that may be executed yet, though its call has failed.
+type doubt struct {
+	p    *partition
+	key  string
+	id   fallback.Identity
+	when time.Time // to look
+}
+
 // doubts are requests of ours that may still be executed: a call timed out, and its request may be
 // anywhere. If it arrives after everything else of that request is over, it makes a row that this
 // process does not know of. A process that wants the key would find out, but perhaps none does.

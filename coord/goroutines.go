@@ -45,6 +45,14 @@ func (c *Coordinator) awaitGoroutines() {
 	c.life.pool.Close()
 }
 
+// signal wakes the goroutine that waits for it; c has capacity 1.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // The goroutines of this package. Each row is a place that starts some, and a test compares the rows
 // with the source. Close waits for all of them. A session's loops are awaited by maintain, those that
 // reclaim in time by reclaim, and questions to other nodes by their callers.

@@ -28,13 +28,6 @@ func (g *guarded) run(ctx context.Context) {
 	}
 }
 
-// guardedPings reports whether a session that has guardians asks all nodes each pingEvery: once, with the
-// same writes as its guardians.
-func (o *Options) guardedPings() bool {
-	d := o.takeover()
-	return d > 0 && o.pingEvery() == d/looksPerPromise
-}
-
 // leased is the session's: it notes that the arbiter has acknowledged the session until a time.
 func (g *guarded) leased(until time.Time) {
 	g.mu.Lock()
@@ -240,19 +233,4 @@ func (x *cluster) answering(now time.Time, within time.Duration) (sessions []str
 		sessions = append(sessions, session)
 	}
 	return sessions
-}
-
-// announced is the most that a node announces from when it was asked (G4).
-func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }
-
-// looksPerPromise is how often a session looks after its guardians and its wards while a promise
-// lasts. Each time it pings them (G2).
-const looksPerPromise = 6
-
-// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
-func (o *Options) pingEvery() time.Duration {
-	if d := o.takeover(); d > 0 {
-		return min(o.Cluster.Keepalive, d/looksPerPromise)
-	}
-	return o.Cluster.Keepalive
 }

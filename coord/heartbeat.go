@@ -116,6 +116,25 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	return ping, millis(min(deadline.Sub(at), l.x.announced()))
 }
 
+// looksPerPromise is how often a session looks after its guardians and its wards while a promise
+// lasts. Each time it pings them (G2).
+const looksPerPromise = 6
+
+// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
+func (o *Options) pingEvery() time.Duration {
+	if d := o.takeover(); d > 0 {
+		return min(o.Cluster.Keepalive, d/looksPerPromise)
+	}
+	return o.Cluster.Keepalive
+}
+
+// guardedPings reports whether a session that has guardians asks all nodes each pingEvery: once, with the
+// same writes as its guardians.
+func (o *Options) guardedPings() bool {
+	d := o.takeover()
+	return d > 0 && o.pingEvery() == d/looksPerPromise
+}
+
 // keepPinging asks all other nodes each pingEvery, until the coordinator stops. A session that has
 // guardians may ask all nodes as often (guardedPings): then keepPinging does what that has missed.
 func (x *cluster) keepPinging() {

@@ -62,11 +62,6 @@ func (x *rounds) age(tableInGrace bool) time.Duration {
 	return least
 }
 
-// silence is for how long a deposed server may answer: delta of the rules.
-func (c *Coordinator) silence() time.Duration {
-	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
-}
-
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
 func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
 	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
@@ -101,13 +96,6 @@ func (x *rounds) inGrace(p uint32) {
 func (x *rounds) hint() {
 	if x != nil {
 		signal(x.hints)
-	}
-}
-
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -82,6 +82,45 @@ func (x *sessions) graceSince(t time.Time) bool {
 	return x.grace.After(t)
 }
 
+// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace
+// begins when a partition is looked at; so it begins everywhere at about the same time.
+func (x *sessions) sweep(began time.Time) {
+	x.mu.Lock()
+	if began.After(x.grace) {
+		x.grace = began
+	}
+	x.mu.Unlock()
+	select {
+	case x.sweeps <- struct{}{}:
+	default:
+	}
+}
+
+// replaced is sweep for another server, which may know of no Grace that was seen before.
+func (x *sessions) replaced(now time.Time) {
+	x.mu.Lock()
+	x.other = now
+	x.mu.Unlock()
+	x.sweep(now)
+}
+
+// graceOver notes that what was seen in Grace until then is in none any more.
+func (x *sessions) graceOver(seen time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.grace.Before(seen) {
+		x.grace = time.Time{}
+	}
+}
+
+// graces returns when the latest Grace began that was seen, and when the arbiter became another
+// server.
+func (x *sessions) graces() (grace, other time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.grace, x.other
+}
+
 // graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	c.sessions.sweep(c.graceBegan(sent, left))
@@ -102,6 +141,11 @@ func (c *Coordinator) graceTime() time.Duration {
 		return (*ns).Grace()
 	}
 	return c.opts.Grace
+}
+
+// silence is for how long a deposed server may answer: delta of the rules.
+func (c *Coordinator) silence() time.Duration {
+	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
 }
 
 // stamp is what this process's session was told last.

@@ -6,45 +6,6 @@ import (
 	"time"
 )
 
-// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace
-// begins when a partition is looked at; so it begins everywhere at about the same time.
-func (x *sessions) sweep(began time.Time) {
-	x.mu.Lock()
-	if began.After(x.grace) {
-		x.grace = began
-	}
-	x.mu.Unlock()
-	select {
-	case x.sweeps <- struct{}{}:
-	default:
-	}
-}
-
-// replaced is sweep for another server, which may know of no Grace that was seen before.
-func (x *sessions) replaced(now time.Time) {
-	x.mu.Lock()
-	x.other = now
-	x.mu.Unlock()
-	x.sweep(now)
-}
-
-// graceOver notes that what was seen in Grace until then is in none any more.
-func (x *sessions) graceOver(seen time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.grace.Before(seen) {
-		x.grace = time.Time{}
-	}
-}
-
-// graces returns when the latest Grace began that was seen, and when the arbiter became another
-// server.
-func (x *sessions) graces() (grace, other time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace, x.other
-}
-
 // sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace
 // begins when one is. What was answered once is not asked for again.
 type sweep struct {

@@ -9,6 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// moving has the requests, releases and rows of a partition while it is acquired or demoted.
+type moving struct {
+	offered    bool                        // while Acquiring, the last owner has said that the partition is free now
+	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
+	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
+	exported   map[string]fallback.Row     // that Demote writes; not to be changed
+	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
+}
+
 // take begins to acquire the partition, unless it has just been tried in vain: the shell makes the calls, partition.startAcquiring. It
 // reports whether the result is to be waited for.
 func (p *Partition) take(now time.Time) bool {
@@ -117,6 +126,15 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	step(&p.phase, Owned, nextPhases[:])
 	p.acquired(now, fx)
 	return true
+}
+
+// comeHome makes a hold that has a row rest on this node's own partition.
+func (p *Partition) comeHome(h *hold) {
+	if h.remote() {
+		p.basis.remote--
+	}
+	step(&h.source, SourceHome, nextSources[:])
+	h.rowed, h.from, h.epoch, h.confirmed = true, nil, 0, time.Time{}
 }
 
 // imported enters a row that Acquire has answered with.

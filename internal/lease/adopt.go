@@ -7,6 +7,37 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
+// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
+// has been away is not to be met by everything that could be asked of it: by then most owners have
+// renewed their announcements.
+type Adoption struct {
+	Silent bool          // the arbiter does not answer
+	Lead   time.Duration // how long before its deadline a hold is adopted while its owner is there
+	Last   time.Duration // the same, of every hold, while the arbiter does not answer
+	Back   time.Duration // how much longer than Lead an owner must answer for a hold to be given back to it
+}
+
+// Due reports whether a hold is to be adopted if its owner answers for it for so long. gone: not
+// for any longer.
+func (x Adoption) Due(gone bool, left time.Duration) bool {
+	if x.Silent {
+		return left < x.Last
+	}
+	return gone || left < x.Lead
+}
+
+// At returns how long before its deadline a hold is adopted while its owner is there.
+func (x Adoption) At() time.Duration {
+	if x.Silent {
+		return x.Last
+	}
+	return x.Lead
+}
+
+// Trusts reports whether the row of a hold need not be looked after, because its owner answers for
+// it.
+func (x Adoption) Trusts(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
+
 // Claims is what the arbiter may not know of a partition: its owner, after a failover; and holds
 // without a row, or with rows that the server has lost.
 type Claims struct {
@@ -41,6 +72,14 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 		}
 	}
 	return holds, p.basis.remote, next
+}
+
+// ownerGone reports whether no owner extends the deadline of the hold.
+func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down() }
+
+// asClaim returns the claim by which the arbiter is asked for the row of the hold.
+func (h *hold) asClaim(key string) fallback.Claim {
+	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
 }
 
 // Reclaimed: the arbiter, asked at the time sent, has given the record back to the owner of a

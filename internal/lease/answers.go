@@ -42,7 +42,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	}
 	k.request = request{}
 	var w *Waiter
-	until := p.deadlines(&h)
+	until := p.deadlines(&h) // it rests on its owner: deadlines takes what the owner has announced (announcedUntil)
 	if !until.Past(now) {
 		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended, now)
 	}
@@ -123,12 +123,6 @@ func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Ef
 	}
 }
 
-// Flags of Moved.
-const (
-	FlagYours = 1 // the partition should be the receiver's, and as a rule has no owner now
-	FlagLeft  = 2 // the same, as the sender leaves
-)
-
 // Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14). Or this node should own it.
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours || f.Flags == FlagLeft {
@@ -155,5 +149,13 @@ func (p *Partition) Frozen(l Link, epoch uint32) {
 		if k.q.State() != handoff.Idle && k.hold.from == l && k.hold.epoch == epoch {
 			k.hold.freeze()
 		}
+	}
+}
+
+// freeze fixes the deadline of a hold that its owner extends no more.
+func (h *hold) freeze() {
+	if h.source == SourceOwner {
+		h.announced = h.from.Announced(h.announced, h.pongs)
+		step(&h.source, SourceFrozen, nextSources[:])
 	}
 }

@@ -7,6 +7,45 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
+// A Contender gets a hold for the waiters of a key from the arbiter: the only one that this process has for the key. It is over
+// once it is not its key's any more. The shell makes its calls.
+type Contender struct {
+	Name   string // of the key
+	Runner any    // the shell's
+
+	key     *Key              // used again for another name once no caller waits: look whether key.contender is this one
+	id      fallback.Identity // of the request now at the arbiter
+	again   bool              // the arbiter was asked for it before, and may have it in its queue
+	known   fallback.Token    // what was seen before the first request of that name
+	asked   bool              // another process asks for the hold that this is about to become
+	trouble error             // why it takes so long; nil: another process has the key
+	holder  string            // the session that has the key, as the arbiter has said last
+	behind  behind
+	owner   string // the session that owns the partition, if there was no stream to it
+	paused  bool   // an owner needs time: see Redirect
+}
+
+// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in a partition.
+const Block = 1 << 16
+
+// behind is what is known of the place of a request at the arbiter.
+type behind struct {
+	epoch uint32    // at which it waits behind another one that waits for holds; 0: it does not
+	told  time.Time // when WaitsBehind was called last
+	anew  bool      // the arbiter has said so, asked after that
+}
+
+func (x *Contender) over() bool { return x.key.contender != x }
+
+// endContender ends the request at the arbiter, if there is one.
+func (p *Partition) endContender(k *Key) {
+	if k.contender != nil {
+		out := p.order()
+		out.Ends = append(out.Ends, k.contender)
+		k.contender = nil
+	}
+}
+
 // Contend makes the one contender of a key that has no hold and no request. It has to be run.
 func (p *Partition) Contend(k *Key) *Contender {
 	k.contender = &Contender{Name: k.name, key: k, trouble: p.cfg.NoAnswer}

@@ -167,6 +167,14 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 	}
 }
 
+// leaveHome is for a hold that rested on this node's own partition, which is not served any more.
+func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
+	step(&h.source, SourceFrozen, nextSources[:])
+	h.epoch, h.announced = epoch, until
+	p.basis.remote++
+	p.basis.common.known = false
+}
+
 // tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes that wait that it has no owner.
 func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool) {
 	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] {

@@ -69,6 +69,8 @@ const (
 	FlagBusy      = 1 // Deny: the key is not free; without: the node has not got that hold
 	FlagFull      = 2 // Deny: the owner lets this node have no more keys
 	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
+	FlagYours     = 1 // Moved: the partition should be the receiver's, and as a rule has no owner now
+	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 
 // send puts a frame about a hold or a request on a stream, in the order in which it was decided. Here it is only noted: the shell writes it,

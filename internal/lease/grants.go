@@ -9,6 +9,37 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
+// grants is what the owner of a partition knows of a key that not only its own callers want.
+type grants struct {
+	holder   fallback.Identity // another node's hold; zero: none; the key's own queue says whether this node has it
+	token    fallback.Token
+	link     Link   // the holder's stream, nil if there is none
+	node     string // that this node granted it to
+	imported bool   // not granted by this node in this epoch: it ends by release, doubt or death only (rule 12)
+	vouched  bool   // this node answers for it, though it is imported (rule 17)
+	recalled time.Time
+	asked    time.Time  // whether the holder has the hold
+	granted  Moment     // when this node gave it the key
+	alone    time.Time  // since then there has been no stream to it
+	queue    []claimant // nodes that wait, in order of arrival, each once
+	group    *group     // of the key, if it is wanted in several modes
+	mode     fallback.Mode
+}
+
+// claimant is a node that waits for a key. The zero claimant is this node.
+type claimant struct {
+	id    fallback.Identity
+	link  Link
+	order uint64 // of the requests for a group; 0: before there was one
+}
+
+// parked is a request that waits until this node has the partition.
+type parked struct {
+	claimant
+	key string
+	try bool
+}
+
 // delegated is how many tokens an owner gives to another node with a key.
 const delegated = 1024
 

@@ -102,43 +102,10 @@ func (p *Partition) holding(key string, row fallback.Row) *Key {
 	return nil
 }
 
-// freeze fixes the deadline of a hold that its owner extends no more.
-func (h *hold) freeze() {
-	if h.source == SourceOwner {
-		h.announced = h.from.Announced(h.announced, h.pongs)
-		step(&h.source, SourceFrozen, nextSources[:])
-	}
-}
-
 // announcedUntil returns the deadline of a hold without a row, which its owner has announced.
 func (h *hold) announcedUntil() time.Time {
 	if h.source != SourceOwner {
 		return h.announced
 	}
 	return h.from.Announced(h.announced, h.pongs)
-}
-
-// ownerGone reports whether no owner extends the deadline of the hold.
-func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down() }
-
-// comeHome makes a hold that has a row rest on this node's own partition.
-func (p *Partition) comeHome(h *hold) {
-	if h.remote() {
-		p.basis.remote--
-	}
-	step(&h.source, SourceHome, nextSources[:])
-	h.rowed, h.from, h.epoch, h.confirmed = true, nil, 0, time.Time{}
-}
-
-// leaveHome is for a hold that rested on this node's own partition, which is not served any more.
-func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
-	step(&h.source, SourceFrozen, nextSources[:])
-	h.epoch, h.announced = epoch, until
-	p.basis.remote++
-	p.basis.common.known = false
-}
-
-// asClaim returns the claim by which the arbiter is asked for the row of the hold.
-func (h *hold) asClaim(key string) fallback.Claim {
-	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
 }

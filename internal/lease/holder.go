@@ -4,9 +4,24 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
 	"github.com/holdfast-go/holdfast/peer"
 )
+
+// request is a request at a key's owner, for all of this node's waiters. Its zero value is none.
+type request struct {
+	link    Link
+	session *Session // that it is made for
+	number  uint64
+}
+
+func (r *request) id() fallback.Identity {
+	if r.session == nil {
+		return fallback.Identity{}
+	}
+	return fallback.Identity{Session: r.session.ID, Request: r.number}
+}
 
 // Want gets a hold for the waiters of a key that has none: from the owner if there is one, which may
 // be this node; by taking the partition, if it should be this node's; and else from the arbiter. For

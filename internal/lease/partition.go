@@ -107,24 +107,6 @@ type recordState struct {
 	lookedAt time.Time // when LookingAtRecord began last
 }
 
-// moving has the requests, releases and rows of a partition while it is acquired or demoted.
-type moving struct {
-	offered    bool                        // while Acquiring, the last owner has said that the partition is free now
-	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
-	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
-	exported   map[string]fallback.Row     // that Demote writes; not to be changed
-	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
-}
-
-// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go.
-type bounds struct {
-	forsworn         uint32    // epochs up to this one are never served
-	notBefore        time.Time // the partition is not acquired earlier
-	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
-	reliedUntil      time.Time // when it has, of an epoch that the arbiter may not have demoted
-	unreachableSince time.Time // its owner cannot be reached
-}
-
 // Init makes the partition ready.
 func (p *Partition) Init(cfg *Config, number uint32) { p.cfg, p.number = cfg, number }
 

@@ -21,37 +21,6 @@ type View interface {
 	Adoption() Adoption
 }
 
-// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
-// has been away is not to be met by everything that could be asked of it: by then most owners have
-// renewed their announcements.
-type Adoption struct {
-	Silent bool          // the arbiter does not answer
-	Lead   time.Duration // how long before its deadline a hold is adopted while its owner is there
-	Last   time.Duration // the same, of every hold, while the arbiter does not answer
-	Back   time.Duration // how much longer than Lead an owner must answer for a hold to be given back to it
-}
-
-// Due reports whether a hold is to be adopted if its owner answers for it for so long. gone: not
-// for any longer.
-func (x Adoption) Due(gone bool, left time.Duration) bool {
-	if x.Silent {
-		return left < x.Last
-	}
-	return gone || left < x.Lead
-}
-
-// At returns how long before its deadline a hold is adopted while its owner is there.
-func (x Adoption) At() time.Duration {
-	if x.Silent {
-		return x.Last
-	}
-	return x.Lead
-}
-
-// Trusts reports whether the row of a hold need not be looked after, because its owner answers for
-// it.
-func (x Adoption) Trusts(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
-
 // A Route is where the callers of this node have to go for the keys of a partition. Its zero value is the arbiter.
 type Route struct {
 	Mine bool // this node should own the partition
