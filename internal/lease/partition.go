@@ -26,8 +26,8 @@ type Partition struct {
 	closing closing
 	shelf   shelf // of an owner
 	record  recordState
-	moving  moving
-	bounds  bounds
+	moving  moving // while it is acquired or demoted
+	bounds  bounds // before which it is not served, or not acquired
 }
 
 // ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
