@@ -97,11 +97,11 @@ func validateAdvertise(option, s string) error {
 	}
 	host, port, err := net.SplitHostPort(s)
 	if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
-		return fmt.Errorf("coord: Options.Cluster.%s %s is not host:port with a port of 0 to 65535", option, show(s))
+		return fmt.Errorf("coord: Options.Cluster.%s %s is not host:port with a port of 0 to 65535", option, quoted(s))
 	}
 	if unspecified(host) {
 		return fmt.Errorf("coord: Options.Cluster.%s %s: other nodes cannot reach all interfaces: give the address of one",
-			option, show(s))
+			option, quoted(s))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 	}
 	if p.Ending() != lease.Open {
 		p.mu.Unlock()
-		return Lock{}, &WaitError{Key: x.key, Reason: c.over()}
+		return Lock{}, &WaitError{Key: x.key, Reason: c.whyClosed()}
 	}
 	k = p.Live(k, x.key, now, &a.Effects)
 	if t, fence, path := p.Enter(k, begin); t != nil { // it began to linger since it was looked up

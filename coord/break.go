@@ -47,7 +47,7 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 		}
 	}
 	if h == nil {
-		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, show(info.Key), token)
+		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)
 	}
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
 	q := question{About: "break", Keys: [][]byte{[]byte(name)}, Fence: token, Why: reason + " (" + c.opts.Name + ")"}
@@ -63,12 +63,12 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: process %s on host %s: %w", ErrNotBroken, show(h.Name), show(h.Host), err)
+		return fmt.Errorf("%w: process %s on host %s: %w", ErrNotBroken, quoted(h.Name), quoted(h.Host), err)
 	case !a.Broken:
-		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, show(info.Key), token)
+		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)
 	}
-	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", show(info.Key), "fence", token,
-		"holder", h.Name, "host", h.Host, "reason", show(reason))
+	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", quoted(info.Key), "fence", token,
+		"holder", h.Name, "host", h.Host, "reason", quoted(reason))
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (c *Coordinator) breakHere(key string, fence Fence, why string) bool {
 	p.unlock(&a)
 	a.do(c)
 	if broken {
-		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", show(namedKey(key)), "fence", fence, "reason", show(why))
+		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", quoted(namedKey(key)), "fence", fence, "reason", quoted(why))
 	}
 	return broken
 }

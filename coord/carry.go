@@ -48,8 +48,8 @@ func hints(f *peer.Frame) bool {
 	}
 }
 
-// hinted reports whether a Hint frame is for this node's present session.
-func (c *Coordinator) hinted(f *peer.Frame) bool {
+// hintIsOurs reports whether a Hint frame is for this node's present session.
+func (c *Coordinator) hintIsOurs(f *peer.Frame) bool {
 	switch fallback.MessageKind(f.Flags) {
 	case fallback.Wake, fallback.Ask:
 		return string(f.Session) == c.sessions.id()

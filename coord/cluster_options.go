@@ -145,7 +145,7 @@ func (o *Cluster) validate(all *Options) error {
 	}
 	if len(o.Service) > maxService || strings.ContainsFunc(o.Service, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return fmt.Errorf("coord: Options.Cluster.Service %s must be at most %d printable ASCII characters, without spaces",
-			show(o.Service), maxService)
+			quoted(o.Service), maxService)
 	}
 	if err := errors.Join(validateAdvertise("GossipAdvertise", o.GossipAdvertise), validateAdvertise("PeerAdvertise", o.PeerAdvertise)); err != nil {
 		return err

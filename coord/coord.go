@@ -282,8 +282,8 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 // replicas know by then what is asked for.
 const longerGrace = time.Second
 
-// over returns why no locks are granted any more.
-func (c *Coordinator) over() error {
+// whyClosed returns why no locks are granted any more.
+func (c *Coordinator) whyClosed() error {
 	if c.opts.Observe {
 		return ErrObserver
 	}
@@ -291,4 +291,4 @@ func (c *Coordinator) over() error {
 }
 
 // canceled is a context that has ended.
-var canceled = over(context.Background(), ErrClosed)
+var canceled = endedContext(context.Background(), ErrClosed)

@@ -40,7 +40,7 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock || 
 func (e *DeadlockError) circle() string {
 	var all []string
 	for _, w := range e.Cycle {
-		all = append(all, fmt.Sprintf("%s has %s and waits for %s", w.name(), showMode(w.Has, w.HasMode), showMode(w.Key, w.Mode)))
+		all = append(all, fmt.Sprintf("%s has %s and waits for %s", w.name(), quotedMode(w.Has, w.HasMode), quotedMode(w.Key, w.Mode)))
 	}
 	return strings.Join(all, "; ")
 }
@@ -48,14 +48,14 @@ func (e *DeadlockError) circle() string {
 // name returns the caller's label and process, as far as there are any.
 func (w *DeadlockWait) name() string {
 	if w.Label == "" {
-		return "a caller of " + show(w.Process.Name)
+		return "a caller of " + quoted(w.Process.Name)
 	}
-	return show(w.Label) + " of " + show(w.Process.Name)
+	return quoted(w.Label) + " of " + quoted(w.Process.Name)
 }
 
-func showMode(key, mode string) string {
+func quotedMode(key, mode string) string {
 	if mode == "" {
-		return show(key)
+		return quoted(key)
 	}
-	return show(key) + " (" + mode + ")"
+	return quoted(key) + " (" + mode + ")"
 }

@@ -61,7 +61,7 @@ func (c *Coordinator) DrainNode(ctx context.Context, node, reason string) error 
 		err = errors.New(a.Error)
 	}
 	if err != nil {
-		return fmt.Errorf("coord: DrainNode: node %s: %w", show(node), err)
+		return fmt.Errorf("coord: DrainNode: node %s: %w", quoted(node), err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (c *Coordinator) beginDrain(why string) error {
 		return errAlone
 	}
 	if x.self.draining.CompareAndSwap(false, true) {
-		c.opts.Logger.Warn("holdfast: this node gives its partitions away, and takes none any more", "reason", show(why), "partitions", c.owned())
+		c.opts.Logger.Warn("holdfast: this node gives its partitions away, and takes none any more", "reason", quoted(why), "partitions", c.owned())
 	}
 	_ = x.ring.SetState(ring.Leaving)
 	x.poke()

@@ -102,9 +102,9 @@ type LossError struct {
 
 // Error returns key, token and cause, for logs.
 func (e *LossError) Error() string {
-	text := fmt.Sprintf("coord: lock %s lost (token %d): %v", show(e.Key), e.Fence, e.Cause)
+	text := fmt.Sprintf("coord: lock %s lost (token %d): %v", quoted(e.Key), e.Fence, e.Cause)
 	if e.Reason != "" {
-		text += ": " + show(e.Reason)
+		text += ": " + quoted(e.Reason)
 	}
 	return text
 }
@@ -126,9 +126,9 @@ type WaitError struct {
 // Error returns both, for logs.
 func (e *WaitError) Error() string {
 	if e.Ended == nil {
-		return fmt.Sprintf("coord: lock %s: %v", show(e.Key), e.Reason)
+		return fmt.Sprintf("coord: lock %s: %v", quoted(e.Key), e.Reason)
 	}
-	return fmt.Sprintf("coord: lock %s: %v while waiting: %v", show(e.Key), e.Ended, e.Reason)
+	return fmt.Sprintf("coord: lock %s: %v while waiting: %v", quoted(e.Key), e.Ended, e.Reason)
 }
 
 // Unwrap returns what the error matches.
@@ -139,8 +139,8 @@ func (e *WaitError) Unwrap() []error {
 	return []error{e.Reason, e.Ended}
 }
 
-// show quotes a key, which may be any bytes and long.
-func show(key string) string {
+// quoted returns a key, which may be any bytes and long, in quotes.
+func quoted(key string) string {
 	const most = 64
 	if len(key) > most {
 		return fmt.Sprintf("%q... (%d bytes)", key[:most], len(key))

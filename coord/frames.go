@@ -94,7 +94,7 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 		now := p.lock()
 		p.Moved(l, f, now, &a.Effects)
 	case peer.Hint:
-		if !l.x.c.hinted(f) {
+		if !l.x.c.hintIsOurs(f) {
 			return // of a session that has ended
 		}
 		now := p.lock()

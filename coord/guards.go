@@ -219,7 +219,7 @@ func (g *guarded) burials() (list []guardians.Burial) {
 func (x *cluster) answering(now time.Time, within time.Duration) (sessions []string) {
 	v := x.ring.View()
 	for _, l := range x.all() {
-		session, at := l.answered()
+		session, at := l.lastAnswer()
 		if session == "" || l.Down() || now.Sub(at) >= within {
 			continue
 		}

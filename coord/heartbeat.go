@@ -56,14 +56,14 @@ func (l *link) ponged(f *peer.Frame) {
 	}
 }
 
-// answers notes that the other node has answered, and answered returns when it did, and its session.
+// answers notes that the other node has answered, and lastAnswer returns when it did, and its session.
 func (l *link) answers(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beat.answeredAt = now
 }
 
-func (l *link) answered() (session string, at time.Time) {
+func (l *link) lastAnswer() (session string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Session(), l.beat.answeredAt

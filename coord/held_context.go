@@ -88,26 +88,26 @@ func (n *keyNote) Value(key any) any { n.key = key; return nil }
 // before Done is closed: ask Err before each write.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
-		return over(context.Background(), ErrUnlocked)
+		return endedContext(context.Background(), ErrUnlocked)
 	}
 	p, t := l.p, l.t
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case !t.Is(l.fence):
-		return over(l.ctx, l.cause())
+		return endedContext(l.ctx, l.cause())
 	case t.Context != nil:
 		return t.Context.(context.Context)
 	case t.Lost() != nil:
-		return over(l.ctx, lossOf(t.Lost()))
+		return endedContext(l.ctx, lossOf(t.Lost()))
 	}
 	s := &section{values: lockValues{l: l}}
 	t.Context = s
 	return s
 }
 
-// over returns a context that has ended.
-func over(values context.Context, cause error) context.Context {
+// endedContext returns a context that has ended.
+func endedContext(values context.Context, cause error) context.Context {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(values))
 	cancel(cause)
 	return ctx

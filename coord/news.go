@@ -49,7 +49,7 @@ func (c *Coordinator) Announce(ctx context.Context, key string) error {
 	err := a.Announce(ctx, key)
 	c.called(OpAnnounce, sent, err)
 	if err != nil {
-		return fmt.Errorf("%w: announce %s: %w", ErrUnavailable, show(key), err)
+		return fmt.Errorf("%w: announce %s: %w", ErrUnavailable, quoted(key), err)
 	}
 	return nil
 }

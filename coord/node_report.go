@@ -72,9 +72,9 @@ func (c *Coordinator) Report(ctx context.Context, node string) (NodeReport, erro
 	a, err := c.askNode(ctx, node, question{About: "node"})
 	switch {
 	case err != nil:
-		return NodeReport{}, fmt.Errorf("coord: Report: node %s: %w", show(node), err)
+		return NodeReport{}, fmt.Errorf("coord: Report: node %s: %w", quoted(node), err)
 	case a.Node == nil:
-		return NodeReport{}, fmt.Errorf("coord: Report: node %s: %w", show(node), errAnswer)
+		return NodeReport{}, fmt.Errorf("coord: Report: node %s: %w", quoted(node), errAnswer)
 	}
 	return *a.Node, nil
 }

@@ -225,7 +225,7 @@ func (o *Options) validate() error {
 		}
 	}
 	if len(o.Name) > maxProcessName || strings.ContainsFunc(o.Name, nameless) {
-		return fmt.Errorf("coord: Options.Name %s must be at most %d printable ASCII characters, without spaces", show(o.Name), maxProcessName)
+		return fmt.Errorf("coord: Options.Name %s must be at most %d printable ASCII characters, without spaces", quoted(o.Name), maxProcessName)
 	}
 	if o.Partitions < 0 || o.Partitions > 65536 {
 		return fmt.Errorf("coord: Options.Partitions is %d, must be 1 to 65,536", o.Partitions)

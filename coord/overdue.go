@@ -45,7 +45,7 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 		if x.Here {
 			holder = c.opts.Name
 		}
-		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", show(x.Key), "waiting", x.Waiting,
+		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", quoted(x.Key), "waiting", x.Waiting,
 			"since", c.began.Add(x.Since), "waited", (now - x.Since).Round(time.Millisecond), "reason", orLocked(x.Reason),
 			"holder", holder, "held", x.Held.Round(time.Millisecond), "owner", ring.Process(x.Owner), "caller", placeIn(x.Tag, 0), "holder_caller", placeIn(x.HeldTag, x.Fence))
 	}
@@ -57,7 +57,7 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 func (c *Coordinator) reportHolds(holds []lease.Overdue, now lease.Moment) {
 	slices.SortFunc(holds, func(a, b lease.Overdue) int { return cmp.Compare(a.Since, b.Since) })
 	for _, x := range holds[:min(len(holds), detailed)] {
-		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", show(x.Key), "fence", Fence(x.Fence),
+		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", quoted(x.Key), "fence", Fence(x.Fence),
 			"since", c.began.Add(x.Since), "held", (now - x.Since).Round(time.Millisecond), "caller", placeIn(x.Tag, x.Fence))
 	}
 	if more := len(holds) - detailed; more > 0 {

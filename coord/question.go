@@ -151,7 +151,7 @@ func (l *link) ask(ctx context.Context, q question) (a reply, err error) {
 		return reply{}, errAnswer
 	}
 	if a.Error != "" {
-		return reply{}, errors.New("it answers: " + show(a.Error))
+		return reply{}, errors.New("it answers: " + quoted(a.Error))
 	}
 	return a, nil
 }

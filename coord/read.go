@@ -103,14 +103,14 @@ func (l ReadLock) Wanted() <-chan struct{} {
 // Context returns a context that lasts as long as the lock: see [Lock.Context].
 func (l ReadLock) Context() context.Context {
 	if l.seat == nil {
-		return over(context.Background(), ErrUnlocked)
+		return endedContext(context.Background(), ErrUnlocked)
 	}
 	x := l.seat.x
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	f := l.follow()
 	if f == nil {
-		return over(l.ctx, ErrUnlocked)
+		return endedContext(l.ctx, ErrUnlocked)
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
@@ -224,7 +224,7 @@ func rekeyed(err error, key string) error {
 	if wait := new(WaitError); errors.As(err, &wait) {
 		return &WaitError{Key: key, Reason: wait.Reason, Ended: wait.Ended}
 	}
-	return fmt.Errorf("coord: lock %s: %w", show(key), err)
+	return fmt.Errorf("coord: lock %s: %w", quoted(key), err)
 }
 
 // namedKey returns the key of a name, as it is shown to users.

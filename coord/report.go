@@ -99,6 +99,6 @@ func (o *Options) lookEvery() time.Duration {
 
 func (c *Coordinator) reportLosses() {
 	for cause, x := range c.tells.reports.take() {
-		c.opts.Logger.Warn("holdfast: locks lost", "count", x.count, "cause", cause, "key", show(x.first.Key), "fence", x.first.Fence)
+		c.opts.Logger.Warn("holdfast: locks lost", "count", x.count, "cause", cause, "key", quoted(x.first.Key), "fence", x.first.Fence)
 	}
 }

@@ -31,7 +31,7 @@ type SizeError struct {
 
 // Error returns the key and both numbers, for logs.
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("coord: a semaphore of key %s with %d permits; it is in use with %d", show(e.Key), e.Size, e.InUse)
+	return fmt.Sprintf("coord: a semaphore of key %s with %d permits; it is in use with %d", quoted(e.Key), e.Size, e.InUse)
 }
 
 // errSize is a SizeError for a semaphore's key as the holds' names have it.
@@ -60,7 +60,7 @@ const semaphorePrefix = "\x00"
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	s := &Semaphore{c: c, key: key, err: validateKey(key)}
 	if s.err == nil && (n < 1 || uint64(n) > math.MaxUint32) {
-		s.err = fmt.Errorf("coord: Semaphore: %d permits of key %s; there has to be 1 at least, and 4294967295 at most", n, show(key))
+		s.err = fmt.Errorf("coord: Semaphore: %d permits of key %s; there has to be 1 at least, and 4294967295 at most", n, quoted(key))
 	}
 	s.of = uint32(n)
 	return s
@@ -130,13 +130,13 @@ func (p Permits) N() int { return int(p.n) }
 // that. It is made when it is first asked for. Its Err looks at the clock, as that of [Lock.Context] does.
 func (p Permits) Context() context.Context {
 	if p.b == nil {
-		return over(context.Background(), ErrUnlocked)
+		return endedContext(context.Background(), ErrUnlocked)
 	}
 	p.b.pool.mu.Lock()
 	defer p.b.pool.mu.Unlock()
 	f := p.follow()
 	if f == nil {
-		return over(p.ctx, ErrUnlocked)
+		return endedContext(p.ctx, ErrUnlocked)
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(p.ctx))
@@ -213,7 +213,7 @@ func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, 
 		return Permits{}, s.err
 	}
 	if n < 1 || uint64(n) > uint64(s.of) {
-		return Permits{}, fmt.Errorf("coord: %d permits of key %s; there are %d", n, show(s.key), s.of)
+		return Permits{}, fmt.Errorf("coord: %d permits of key %s; there are %d", n, quoted(s.key), s.of)
 	}
 	if ctx.Err() != nil {
 		return Permits{}, ended(ctx)

@@ -82,9 +82,9 @@ func (x *sessions) graceSince(t time.Time) bool {
 	return x.grace.After(t)
 }
 
-// sweep makes verify look at every partition, if it has not since Grace began somewhere. Grace
+// sweepSince makes verify look at every partition, if it has not since Grace began somewhere. Grace
 // begins when a partition is looked at; so it begins everywhere at about the same time.
-func (x *sessions) sweep(began time.Time) {
+func (x *sessions) sweepSince(began time.Time) {
 	x.mu.Lock()
 	if began.After(x.grace) {
 		x.grace = began
@@ -96,12 +96,12 @@ func (x *sessions) sweep(began time.Time) {
 	}
 }
 
-// replaced is sweep for another server, which may know of no Grace that was seen before.
+// replaced is sweepSince for another server, which may know of no Grace that was seen before.
 func (x *sessions) replaced(now time.Time) {
 	x.mu.Lock()
 	x.other = now
 	x.mu.Unlock()
-	x.sweep(now)
+	x.sweepSince(now)
 }
 
 // graceOver notes that what was seen in Grace until then is in none any more.
@@ -123,7 +123,7 @@ func (x *sessions) graces() (grace, other time.Time) {
 
 // graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
-	c.sessions.sweep(c.graceBegan(sent, left))
+	c.sessions.sweepSince(c.graceBegan(sent, left))
 	if s := c.sessions.current(); s != nil {
 		s.rounds.inGrace(p)
 	}

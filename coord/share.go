@@ -170,7 +170,7 @@ func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
 	case err != nil && ctx.Err() != nil: // it was not the store: the coordinator was closed, or the lock lost
 		return f, context.Cause(ctx)
 	case err != nil:
-		return f, fmt.Errorf("%w: read the result of %s: %w", ErrUnavailable, show(s.key), err)
+		return f, fmt.Errorf("%w: read the result of %s: %w", ErrUnavailable, quoted(s.key), err)
 	}
 	if f.Fence == 0 || len(f.Value) == 0 {
 		return f, nil
@@ -266,10 +266,10 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	}
 	value, err := s.opts.Encode(v)
 	if err != nil {
-		return v, fmt.Errorf("coord: Share %s: encode: %w", show(s.key), err)
+		return v, fmt.Errorf("coord: Share %s: encode: %w", quoted(s.key), err)
 	}
 	if len(value) > s.opts.MaxSize {
-		return v, fmt.Errorf("%w: that of %s has %d bytes, ShareOptions.MaxSize is %d", ErrTooLarge, show(s.key), len(value), s.opts.MaxSize)
+		return v, fmt.Errorf("%w: that of %s has %d bytes, ShareOptions.MaxSize is %d", ErrTooLarge, quoted(s.key), len(value), s.opts.MaxSize)
 	}
 	return v, s.put(l, append([]byte{keptValue}, value...), s.opts.TTL+s.opts.StaleOnError)
 }
@@ -291,7 +291,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	case errors.Is(err, ErrLost):
 		return err
 	case err != nil:
-		s.c.tells.limited.Warn("holdfast: a shared result could not be stored", "key", show(s.key), "error", err)
+		s.c.tells.limited.Warn("holdfast: a shared result could not be stored", "key", quoted(s.key), "error", err)
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", show(s.key),
+				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", quoted(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
@@ -329,7 +329,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 			err = failed.lost
 		}
 		if err != nil {
-			s.c.tells.limited.Warn("holdfast: a shared result could not be refreshed early", "key", show(s.key), "error", err)
+			s.c.tells.limited.Warn("holdfast: a shared result could not be refreshed early", "key", quoted(s.key), "error", err)
 		}
 	})
 }

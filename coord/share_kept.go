@@ -108,7 +108,7 @@ func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) 
 			if errors.Is(err, ErrLost) {
 				return err
 			}
-			return fmt.Errorf("%w: remove the result of %s: %w", ErrUnavailable, show(key), err)
+			return fmt.Errorf("%w: remove the result of %s: %w", ErrUnavailable, quoted(key), err)
 		}
 		c.callers.shares.era.Add(1)
 		return nil

@@ -41,7 +41,7 @@ func (c *Coordinator) Held(ctx context.Context, node string) (KeyList, error) {
 	q := question{About: "held", Most: mostKeys}
 	a, err := c.askNode(ctx, node, q)
 	if err != nil {
-		return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", show(node), err)
+		return KeyList{}, fmt.Errorf("coord: Held: node %s: %w", quoted(node), err)
 	}
 	list := KeyList{More: a.More + a.Left}
 	for i := range a.Keys {
