@@ -19,7 +19,7 @@ const (
 	Hearsay    = true // what a message says of a release is looked up, or its holder asked (rule 9)
 	Absent     = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
 	Listed     = true // nodes that the arbiter lists get streams and partitions, and no others
-	Sooner     = true // a hold that lapses sooner than its node looks at the clock is looked after
+	Sooner     = true // a hold that lapses before its node would look is looked after (rule 1)
 	Witness    = true // older data under the same identity are refused by what a process has seen, and begin Grace (I2)
 	Waits      = true // a record is demoted once what was announced has passed (rule 6)
 	Promised   = true // a session is over when the promises of its guardians have passed (G3)

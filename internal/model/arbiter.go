@@ -135,16 +135,15 @@ func (m *Model) on(s *state, takes bool, f func(fallback.Moment, *fallback.Parti
 	p.Load(now) // Grace begins or ends
 	m.given(s, uint16(p.Epoch))
 	s.p = read(p, now.Now)
-	if grace := p.GraceEnd; grace != 0 && takes && !m.has(GraceTakesNothing) {
+	before, grace := s.p, p.GraceEnd
+	anyway := grace != 0 && takes && !m.has(GraceTakesNothing)
+	if anyway {
 		p.GraceEnd = 0
-		f(now, p)
-		p.GraceEnd = grace
-		m.given(s, uint16(p.Epoch))
-		s.p = read(p, now.Now)
-		return
 	}
-	before := s.p
 	f(now, p)
+	if anyway {
+		p.GraceEnd = grace
+	}
 	if takes {
 		m.given(s, uint16(p.Epoch))
 	}

@@ -5,22 +5,22 @@ type Guard uint64
 
 // Guards of the arbiter.
 const (
-	ImportRows           Guard = 1 << iota // acquire answers with all rows, and the new owner respects them
-	EpochCompare                           // acquire succeeds only at the expected epoch
+	ImportRows           Guard = 1 << iota // acquire answers with all rows, and the new owner respects them (rule 5)
+	EpochCompare                           // acquire succeeds only at the expected epoch (I6)
 	OwnedRefusesLocks                      // lock is refused while the partition has an owner
-	DemoteReplaces                         // the owner's table replaces the rows
-	UnservedKeeps                          // demote-unserved keeps the rows
+	DemoteReplaces                         // the owner's table replaces the rows (I5)
+	UnservedKeeps                          // demote-unserved keeps the rows (I5, rule 6)
 	DeadBeforeEvictRow                     // a row is evicted only when its session was seen dead (rule 2)
-	DeadBeforeEvictOwner                   // an owner likewise
-	DeadBeforeEvictHold                    // a hold in an owner's table likewise
-	ExactUnlock                            // unlock removes one identity's row, no other
-	AdoptCompares                          // adopt compares epoch and token
+	DeadBeforeEvictOwner                   // an owner likewise (rule 2)
+	DeadBeforeEvictHold                    // a hold in an owner's table likewise (rules 2, 8)
+	ExactUnlock                            // unlock removes one identity's row, no other (rule 9)
+	AdoptCompares                          // adopt compares epoch and token (rule 7)
 	ReclaimInGrace                         // reclaim only in Grace
 	ReclaimRaises                          // a reclaimed row of a later epoch raises the record, and ends its owner
 	Identity                               // another server is noticed, and Grace begins
 	GraceTakesNothing                      // nothing is taken in Grace (I7)
-	NobodyDiesInGrace                      // no session is dead in Grace
-	Clock                                  // the clock is in the epoch
+	NobodyDiesInGrace                      // no session is dead in Grace (I3)
+	Clock                                  // the clock is in the epoch (I6)
 
 	// Guards of time.
 	Margin       // leases end M before the arbiter's expiry
@@ -29,7 +29,7 @@ const (
 	SlotDeadline // an ownership lapses when the slot was not verified in time, though the session lives (rule 1)
 	Announced    // a hold without a row lasts until what its owner has announced (rule 7)
 	LocalDeath   // a session that is dead by its own clock stays dead (rule 3)
-	LookInTime   // a hold ends at its deadline, also if the clock was to be looked at later
+	LookInTime   // a hold ends at its deadline, also if the clock was to be looked at later (rule 1)
 
 	// Guards of nodes.
 	StopBeforeDemote  // nothing is granted after a demote was sent (rule 5)
@@ -40,8 +40,8 @@ const (
 	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
 	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
 	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
-	SteppedRemote     // a session that a step of the clock has ended demotes with the holds of other nodes
-	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead
+	SteppedRemote     // a session that a step of the clock has ended demotes with the holds of other nodes (rule 4)
+	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead (rule 4)
 	FreedRead         // an owner that hears of a release looks at the row before it frees the key (rule 9)
 	FreedGranted      // the row of a hold that the owner granted itself is not expected to be there
 	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
@@ -63,9 +63,9 @@ const (
 	Downgrades       // a reader is let in beside the exclusive hold of its own session only
 
 	// Guards of progress.
-	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13)
-	Unserved  // a record that names a node that does not serve is demoted (rule 6)
-	EvictDead // holds and ownerships of the dead end
+	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13, I8)
+	Unserved  // a record that names a node that does not serve is demoted (rule 6, I8)
+	EvictDead // holds and ownerships of the dead end (rule 2, I8)
 )
 
 var guardNames = []string{

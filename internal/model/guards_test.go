@@ -118,6 +118,34 @@ func keep(t *testing.T, off Guard, r Result) {
 	}
 }
 
+// TestInvariants_CanFail takes a guard away, and expects a violation of each invariant that no user sees by itself, told by its shortest story.
+// What TestGuards expects is a violation of I1 or I2.
+func TestInvariants_CanFail(t *testing.T) {
+	for _, c := range []struct {
+		of    Invariant
+		off   Guard
+		in    bounds
+		steps int
+	}{
+		{I3, NobodyDiesInGrace, bounds{faults: 1, sessions: 1}, 3},
+		{I5, DemoteReplaces, bounds{}, 3},
+		{I6, Clock, bounds{faults: 1, failovers: 1, lossy: true}, 6},
+		{I7, GraceTakesNothing, bounds{faults: 1, failovers: 1, lossy: true}, 2},
+	} {
+		t.Run(c.of.String(), func(t *testing.T) {
+			t.Parallel()
+			m := c.in.model()
+			m.Without, m.Check = c.off, c.of
+			r := m.Explore()
+			t.Logf("without %v: %s, after %d states, %v:", c.off, r.Broken, r.States, r.Took)
+			tell(t, r)
+			if !strings.HasPrefix(r.Broken, c.of.String()) || len(r.Story) != c.steps {
+				t.Errorf("%q in %d steps, expected a violation of %v in %d", r.Broken, len(r.Story), c.of, c.steps)
+			}
+		})
+	}
+}
+
 // TestProgress takes away what frees a key that is stuck, and expects states from which nothing can be granted (I8).
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {

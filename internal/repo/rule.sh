@@ -48,13 +48,27 @@ if [ -n "$found" ]; then
 	done
 fi
 
+# The guards whose comments name it, in one file, as names with | between them.
+without() { grep -E "^	[A-Z][A-Za-z]+ .*//.*$named" "$1" | sed -E 's/^	([A-Za-z]+).*/\1/' | paste -sd'|' -; }
 printf '\nstories\n'
-case $n in
-G*) echo 'go test -v -run Guardians_Each ./internal/model/takeover: the shortest that happens without each guard below' ;;
-E*) echo 'go test -v -run Rounds_Each ./internal/model/takeover: the shortest that happens without each guard below' ;;
-*) echo 'go test -v -run Guards ./internal/model: the shortest that happens without each guard of the protocol' ;;
-esac
-echo 'make mutants: the simulation without each guard of internal/guard; docs/simulation.md'
+told=$(
+	guards=$(without internal/model/guard.go)
+	[ -z "$guards" ] || echo "go test -v -run '(Guards|Progress)\$/^($guards)\$' ./internal/model: the shortest that happens without each of these guards"
+	case $n in I[3567]) echo "go test -v -run 'Invariants_CanFail/$n' ./internal/model: the shortest that breaks $n, without one guard" ;; esac
+	for off in $(echo "$guards" | tr '|' ' '); do
+		head -qn 1 "internal/model/testdata/stories/$off.txt" 2>/dev/null | sed 's/^# /  /'
+	done
+	guards=$(without internal/model/takeover/guardians.go)
+	[ -z "$guards" ] || echo "go test -v -run 'Guardians_EachGuardPrevents/^($guards)\$' ./internal/model/takeover"
+	guards=$(without internal/model/takeover/rounds.go)
+	[ -z "$guards" ] || echo "go test -v -run 'Rounds_EachGuardPrevents/^($guards)\$' ./internal/model/takeover"
+	guards=$(without internal/guard/guard.go)
+	[ -z "$guards" ] || echo "go test -tags simulation,mutants -run 'Mutants\$/^($guards)\$' ./internal/sim: the simulation without each of these guards"
+	grep -E "^	\{\"[^\"]*\".* // .*$named" internal/sim/scenarios.go | sed -E 's/^	\{"([^"]*)".*/\1/' | while IFS= read -r scenario; do
+		echo "go test -tags simulation -run 'Scenarios/$(echo "$scenario" | sed 's/[ ,]/./g')' ./internal/sim"
+	done
+)
+echo "$told" | or_none 'none of its own: the simulation looks for what breaks it, and the model explores it (docs/verification.md)'
 
 # The tests of the table first, then those with a comment that names it, then some of those that name it inside.
 printf '\ntests about it\n'

@@ -21,38 +21,38 @@ type scenario struct {
 }
 
 var scenarios = []scenario{
-	{"a short hold ends in time", 60, shortHold},
-	{"nothing is granted while a partition is given back", 3, longDemote},
-	{"a grant on its way is not denied", 8, grantOnItsWay},
-	{"what is not confirmed lapses", 3, shardLost},
+	{"a short hold ends in time", 60, shortHold},                          // rule 1
+	{"nothing is granted while a partition is given back", 3, longDemote}, // rule 5, I5, I8
+	{"a grant on its way is not denied", 8, grantOnItsWay},                // rule 13, I5
+	{"what is not confirmed lapses", 3, shardLost},                        // rule 1
 	{"a request of long ago does nothing", 4, echoes},
-	{"an owner that cannot confirm that it is one grants nothing", 3, unconfirmed},
-	{"a session is not closed while what it announced may be believed", 6, closeAfterLapse},
+	{"an owner that cannot confirm that it is one grants nothing", 3, unconfirmed},          // rule 1
+	{"a session is not closed while what it announced may be believed", 6, closeAfterLapse}, // rule 6
 	{"a dead shard costs no lock of another one", 8, deadShard},
-	{"nothing is given back to a server that does not answer", 3, kept},
-	{"what was announced has passed by slower clocks", 20, slowClock},
-	{"a row that a failover lost was not released", 3, rowsLost},
-	{"older data under the same identity give out no token again", 4, olderData},
+	{"nothing is given back to a server that does not answer", 3, kept},          // rule 4
+	{"what was announced has passed by slower clocks", 20, slowClock},            // rule 6
+	{"a row that a failover lost was not released", 3, rowsLost},                 // I5
+	{"older data under the same identity give out no token again", 4, olderData}, // I2
 	{"a session is not dead by older data", 4, olderSessions},
 	{"two arbiters: two new servers, and common Seeds", 2, twoArbiters{seeds: true}.config},
 	{"two arbiters: a copy of the data", 2, twoArbiters{copied: true}.config},
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
-	{"a killed node's keys are locked again soon", 10, killed},
-	{"a deaf node's keys are locked again soon", 3, deafened},
-	{"a node that is cut off ends before it is buried", 3, cutOff},
-	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian},
-	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},
-	{"a hold that is given back lets no reader in", 8, lateReader},
+	{"a killed node's keys are locked again soon", 10, killed},                                  // G6
+	{"a deaf node's keys are locked again soon", 3, deafened},                                   // G6
+	{"a node that is cut off ends before it is buried", 3, cutOff},                              // G3
+	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
+	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},     // G7
+	{"a hold that is given back lets no reader in", 8, lateReader},                              // I8
 	{"no circle is told that is none", 12, noCircle},
 	{"a reader whose grant is late is in no circle", 4, lateGrant},
 	{"Grace of some partitions ends early", 8, graceEndsEarly},
 	{"Grace does not end before all is reclaimed", 4, holdsOver},
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
-	{"a Grace that was seen is ended, and not the next", 6, failsTwice},
-	{"tokens rise over lost data though Grace ends early", 2, runsAhead},
-	{"what was announced has passed before Grace ends early", 8, letsGo},
-	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate},
+	{"a Grace that was seen is ended, and not the next", 6, failsTwice},                              // E2
+	{"tokens rise over lost data though Grace ends early", 2, runsAhead},                             // E5, I2
+	{"what was announced has passed before Grace ends early", 8, letsGo},                             // E3
+	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate}, // E3, I5
 	{"Grace does not end early where the sessions were lost", 4, unheard},
 	{"Grace of the one server ends early", 8, oneServer},
 	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},

@@ -20,14 +20,17 @@ func TestMakeRule(t *testing.T) {
 	}
 	for name, wants := range map[string][]string{
 		"7":  {"**A remote hold is valid**", ") deadlines(h *hold)", "adoption_is_refused: ", "rule07_a_remote_hold", "TestStep_Refuses: ", "guard.go:"},
-		"8":  {"not implemented: a second defence", "FuzzWorld"}, // a helper of which names it
+		"8":  {"not implemented: a second defence", "FuzzWorld", "DeadBeforeEvictHold"}, // a helper of which names it
 		"13": {"an_owner_asks: ", "rule04_a_holder_out_of_reach: "},
 		"I3": {"**I3**", "fallback/sessions.go:", "coord/options.go:", "TestSessionLivesForItsTime", "internal/sim/invariants.go:", "internal/model/"},
 		"I7": {"**I7**", "grace_owner_reclaims: "},
-		"I5": {"none: see the functions above", "./internal/model"},
+		"I5": {"none: see the functions above", "-run 'Invariants_CanFail/I5' ./internal/model", "Without DemoteReplaces: I1", "Scenarios/a.grant.on.its.way.is.not.denied'"},
+		"I8": {"(Guards|Progress)$/^(Doubt|Unserved|EvictDead)$"},
+		"4":  {"Without SteppedRemote: I1: two nodes hold the key", "guard.go:"},
+		"14": {"none of its own"},
 		"G4": {"kept by (docs/takeover.md)\ninternal/guardians/ward.go:", "AnnounceCapped"},
-		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "VoteLate", "-run Guardians_Each"},
-		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "-run Rounds_Each"},
+		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "Guardians_EachGuardPrevents/^(VoteAfterPromise|VoteIsFinal|RestartIsAnother)$", "Mutants$/^(VoteLate)$"},
+		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "Rounds_EachGuardPrevents/^(RoundOld|"},
 		"E7": {"fallback/redisarbiter/variant.go:", "TestAllReplicas_Promoted"},
 	} {
 		text, err := show(name)
