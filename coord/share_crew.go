@@ -84,7 +84,7 @@ func (c *crew) add(m *mate) bool {
 	}
 	matesMu.Lock()
 	defer matesMu.Unlock()
-	if m.within != nil && m.within.holdsUp(c) {
+	if m.within != nil && m.within.holdsUp(c, make(map[*crew]bool)) {
 		return false
 	}
 	c.mates = append(c.mates, m)
@@ -113,9 +113,17 @@ func (c *crew) disband() {
 	}
 }
 
-// holdsUp reports whether another crew's flight waits for this one's. matesMu is held.
-func (c *crew) holdsUp(other *crew) bool {
-	return c == other || slices.ContainsFunc(c.mates, func(m *mate) bool { return m.within != nil && m.within.holdsUp(other) })
+// holdsUp reports whether another crew's flight waits for this one's. Flights may call each other in a great many ways, so each is looked at
+// once: seen has those that were. matesMu is held.
+func (c *crew) holdsUp(other *crew, seen map[*crew]bool) bool {
+	if c == other {
+		return true
+	}
+	if seen[c] {
+		return false
+	}
+	seen[c] = true
+	return slices.ContainsFunc(c.mates, func(m *mate) bool { return m.within != nil && m.within.holdsUp(other, seen) })
 }
 
 // lends reports whether a caller waits that has locks, as far as that is known without a look at them.
@@ -135,18 +143,23 @@ type lent struct {
 func (c *crew) has() []lent {
 	matesMu.Lock()
 	defer matesMu.Unlock()
-	return c.append(nil, nil)
+	return c.append(nil, nil, make(map[*crew]bool))
 }
 
-// append adds what the crew has to all. by is for how long other flights lend it. matesMu is held.
-func (c *crew) append(all []lent, by []context.Context) []lent {
+// append adds what the crew has to all. by is for how long other flights lend it. Of several ways on which a crew waits the first one counts:
+// seen has the crews that were added. matesMu is held.
+func (c *crew) append(all []lent, by []context.Context, seen map[*crew]bool) []lent {
+	if seen[c] {
+		return all
+	}
+	seen[c] = true
 	for _, m := range c.mates {
 		by := append(slices.Clone(by), m.gone)
 		for _, h := range m.locks {
 			all = append(all, lent{h, by})
 		}
 		if m.within != nil {
-			all = m.within.append(all, by)
+			all = m.within.append(all, by, seen)
 		}
 	}
 	return all

@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -319,4 +320,38 @@ func TestShare_FlightsThatWaitForEachOther(t *testing.T) {
 			t.Error("none of them was told")
 		}
 	})
+}
+
+// Flights that call each other as fib does: from the first to the last of them there are more ways than could be gone.
+func TestShare_ManyWays(t *testing.T) {
+	c := start(t, fallback.NewMemory(), nil)
+	var fib func(ctx context.Context, n int) (int, error)
+	fib = func(ctx context.Context, n int) (int, error) {
+		return coord.Share(ctx, c, fmt.Sprint("fib/", n), nil, func(ctx context.Context, _ coord.Fence) (int, error) {
+			if n < 2 {
+				return n, c.DoNested(ctx, "account", func(context.Context, coord.Lock) error { return nil })
+			}
+			var a, b int
+			var before, last error
+			var work sync.WaitGroup
+			work.Go(func() { a, last = fib(ctx, n-1) })
+			work.Go(func() { b, before = fib(ctx, n-2) })
+			work.Wait()
+			return a + b, errors.Join(last, before)
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l := lock(t, c, "account")
+		if v, err := fib(l.Context(), 60); v != 1548008755920 || err != nil {
+			t.Error(v, err)
+		}
+		unlock(t, l)
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("there is no end of it")
+	}
 }
