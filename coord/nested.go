@@ -92,7 +92,7 @@ type nest struct {
 
 // enclosing returns the innermost lock of the key that ctx carries and that is in force.
 func (c *Coordinator) enclosing(ctx context.Context, key string) nest {
-	for {
+	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)
 		if !ok {
 			return nest{}
@@ -108,6 +108,10 @@ func (c *Coordinator) enclosing(ctx context.Context, key string) nest {
 			}
 			if x.turns != nil && endOf(x.ends) == nil {
 				return x
+			}
+			if endOf(by) != nil { // the caller that lent it has just left: another one may lend it
+				ctx = first
+				continue
 			}
 		}
 		ctx = outer
@@ -133,7 +137,9 @@ func (x nest) await(ctx context.Context) bool {
 // run runs a function under the lock. The caller has the turn, and has given it back afterwards.
 func (x nest) run(ctx context.Context, fn func(ctx context.Context, l Lock) error) error {
 	defer func() { <-x.turns }()
-	inner, end := held.Under(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), x.ends}}, x.ends...)
+	turn, over := context.WithCancelCause(context.Background()) // what nests in this has the lock as long as this has the turn
+	defer over(ErrUnlocked)
+	inner, end := held.Under(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), append(slices.Clip(x.ends), turn)}}, x.ends...)
 	defer end(ErrUnlocked)
 	err := fn(inner, x.l)
 	return joined(err, endOf(x.ends))

@@ -257,3 +257,27 @@ func TestDoNested_TheContextEnds(t *testing.T) {
 func rdoNested(ctx context.Context, c *coord.Coordinator, f func(context.Context)) error {
 	return c.RDoNested(ctx, "k", func(ctx context.Context, _ coord.Fence) error { f(ctx); return nil })
 }
+
+// What goes on after its DoNested has returned, with a context that does not end, has not got that turn any more: it waits for its own.
+func TestDoNested_AfterItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		l := lock(t, c, "k")
+		var key section
+		var inner context.Context
+		if err := c.DoNested(l.Context(), "k", func(ctx context.Context, _ coord.Lock) error { inner = ctx; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		var work sync.WaitGroup
+		for _, ctx := range []context.Context{l.Context(), context.WithoutCancel(inner)} {
+			work.Go(func() {
+				if err := c.DoNested(ctx, "k", key.nests(t, time.Second)); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		work.Wait()
+		unlock(t, l)
+	})
+}
