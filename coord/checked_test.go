@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
@@ -43,6 +44,43 @@ func TestContext_ErrLooksAtTheClock(t *testing.T) {
 		},
 		"DoClaims": func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error {
 			return c.DoClaims(t.Context(), []coord.Claim{{Key: "k", Read: true}}, func(ctx context.Context, _ coord.Claimed) error { return step(ctx) })
+		},
+		"Share": func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error {
+			_, err := coord.Share(t.Context(), c, "k", nil, func(ctx context.Context, _ coord.Fence) (int, error) { return 1, step(ctx) })
+			return err
+		},
+		"an early run of Share": func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error {
+			opts := &coord.ShareOptions[int]{TTL: time.Second, RefreshAhead: 900 * time.Millisecond}
+			runs, early := 0, make(chan error, 1)
+			for {
+				_, err := coord.Share(t.Context(), c, "k", opts, func(ctx context.Context, _ coord.Fence) (int, error) {
+					if runs++; runs == 2 {
+						early <- step(ctx)
+						return 0, context.Cause(ctx)
+					}
+					return 1, nil
+				})
+				select {
+				case err := <-early:
+					return errors.Join(err, coord.ErrLost) // it is told to the log
+				case <-time.After(time.Millisecond): // chance decides when it begins
+				}
+				if err != nil {
+					return err
+				}
+			}
+		},
+		"a leader": func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error {
+			e, err := election.New(c, "e", nil)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			err = e.Run(ctx, func(ctx context.Context, term *election.Term) error {
+				defer cancel()
+				return errors.Join(step(ctx), context.Cause(term.Context()))
+			})
+			return errors.Join(err, coord.ErrLost) // Run does not tell, as its caller has ended it
 		},
 	} {
 		for _, asked := range []bool{false, true} {

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"runtime/debug"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // Share returns the result of fn for the key, which is run once for all callers that want it at
@@ -313,18 +315,18 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 			}
 		}()
 		defer l.Unlock()
-		held, cancel := until(l.Context(), ctx)
-		defer cancel()
+		inner, end := held.Under(l.Context(), ctx)
+		defer end(nil)
 		defer func() {
 			if p := recover(); p != nil {
 				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", quoted(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
-		if f, err := s.look(held); err != nil || f.Fence != old.Fence {
+		if f, err := s.look(inner); err != nil || f.Fence != old.Fence {
 			return
 		}
-		_, err = s.produce(held, l)
+		_, err = s.produce(inner, l)
 		if failed, ok := errors.AsType[*fnError](err); ok && failed.counts {
 			err = failed.lost
 		}

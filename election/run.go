@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // Run campaigns, and calls fn when this process is the leader, again for each term. fn's context ends
@@ -54,10 +55,8 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term
 
 // serve calls fn, and resigns.
 func (t *Term) serve(ctx context.Context, fn func(ctx context.Context, t *Term) error) (lost bool, err error) {
-	term := t.Context()
-	both, cancel := context.WithCancelCause(term)
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	both, end := held.Under(t.Context(), ctx)
+	defer end(nil)
 	defer func() {
 		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // LeaderCallbacks are called while a process campaigns and leads: see [Run]. Those of client-go convert to it.
@@ -51,9 +52,8 @@ func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) e
 		}
 		return err
 	}
-	leading, cancel := context.WithCancelCause(context.WithValue(term.Context(), termKey{}, term))
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+	leading, end := held.Under(context.WithValue(term.Context(), termKey{}, term), ctx)
+	defer end(nil)
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
