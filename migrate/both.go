@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options
@@ -115,13 +116,13 @@ func (b *Both) TryLock(ctx context.Context, key string) (*Lock, error) {
 }
 
 // with adds the old keys to Holdfast's lock. get gets them, and returns when they were asked for.
-func (b *Both) with(ctx context.Context, held coord.Lock, get func(*Lock, context.Context) (time.Time, error)) (*Lock, error) {
-	l := newLock(b, held)
+func (b *Both) with(ctx context.Context, own coord.Lock, get func(*Lock, context.Context) (time.Time, error)) (*Lock, error) {
+	l := newLock(b, own)
 	sent, err := get(l, ctx)
 	if err != nil {
 		l.cancel(err)
 		close(l.done)
-		return nil, errors.Join(err, held.Unlock())
+		return nil, errors.Join(err, own.Unlock())
 	}
 	go l.keep(sent)
 	return l, nil
@@ -133,12 +134,10 @@ func (b *Both) Do(ctx context.Context, key string, fn func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	both, cancel := context.WithCancelCause(l.ctx)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	both, end := held.Under(l.ctx, ctx)
 	defer func() {
-		stop()
 		lost := l.Unlock()
-		cancel(nil)
+		end(nil)
 		if errors.Is(lost, coord.ErrLost) && !errors.Is(err, coord.ErrLost) {
 			err = errors.Join(err, lost)
 		}

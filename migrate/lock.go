@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // ErrOldLost: the old library's keys expired, or another process has them. It Is [coord.ErrLost].
@@ -35,12 +36,12 @@ type Lock struct {
 	err    error
 }
 
-func newLock(b *Both, held coord.Lock) *Lock {
+func newLock(b *Both, own coord.Lock) *Lock {
 	l := &Lock{
-		Lock: held, opts: &b.opts, done: make(chan struct{}),
-		old: oldKeys{client: b.client, keys: b.opts.OldKeys(held.Key()), token: rand.Text(), ttl: b.opts.TTL},
+		Lock: own, opts: &b.opts, done: make(chan struct{}),
+		old: oldKeys{client: b.client, keys: b.opts.OldKeys(own.Key()), token: rand.Text(), ttl: b.opts.TTL},
 	}
-	l.ctx, l.cancel = context.WithCancelCause(held.Context())
+	l.ctx, l.cancel = held.Under(own.Context())
 	return l
 }
 

@@ -30,6 +30,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 	"github.com/holdfast-go/holdfast/migrate"
 	"github.com/holdfast-go/holdfast/migrate/internal/patience"
 )
@@ -138,14 +139,14 @@ func (m *locker) isClosed() bool {
 
 // section returns the context of a lock, and what unlocks. The lock ends with ctx, too.
 func section(ctx context.Context, l migrate.Held) (context.Context, context.CancelFunc, error) {
-	held := context.WithValue(l.Context(), lockKey{}, l) // which has the values of ctx
-	end := func() {}
+	own := context.WithValue(l.Context(), lockKey{}, l) // which has the values of ctx
+	timed, end := own, func() {}
 	if deadline, ok := ctx.Deadline(); ok {
-		held, end = context.WithDeadline(held, deadline)
+		timed, end = context.WithDeadline(own, deadline)
 	}
-	inside, cancel := context.WithCancelCause(held)
+	inside, cancel := held.Under(timed, own)
 	outer := context.AfterFunc(ctx, func() {
-		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // which ends held
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // which ends timed
 			cancel(context.Cause(ctx))
 		}
 	})
