@@ -94,12 +94,23 @@ func (s *members) awaitGone(ctx context.Context, id string) bool {
 }
 
 // A membership is this process's part in members.
-type membership struct{ end func() }
+type membership struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed when it has ended
+}
 
-// leave ends it, and waits for that. It may be called more than once, and of a nil *membership.
+// quit ends it, and does not wait for that: the store may take its time. It may be called more than once, and of a nil *membership.
+func (m *membership) quit() {
+	if m != nil {
+		m.cancel()
+	}
+}
+
+// leave is quit, and waits.
 func (m *membership) leave() {
 	if m != nil {
-		m.end()
+		m.cancel()
+		<-m.done
 	}
 }
 
@@ -112,10 +123,7 @@ func (s *members) join(ctx context.Context) (*membership, error) {
 		defer close(done)
 		s.stay(own, ready)
 	}()
-	m := &membership{sync.OnceFunc(func() {
-		cancel()
-		<-done
-	})}
+	m := &membership{cancel, done}
 	select {
 	case err := <-ready:
 		return m, err

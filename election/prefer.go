@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // A Candidate describes a process that campaigns, or that shares shards.
@@ -99,10 +100,14 @@ func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err er
 		if err != nil || others == nil {
 			return l, m, err
 		}
-		now := e.lastTerm(l.Context())
+		// What the store has not said when ctx ends is not waited for: the lock is there.
+		ask, end := held.Under(l.Context(), ctx)
+		now := e.lastTerm(ask)
 		// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
 		// better one was asked in between, and has not taken it.
-		if gaveWay && now == before || !others.anyBetter(l.Context()) {
+		lead := gaveWay && now == before || !others.anyBetter(ask)
+		end(nil)
+		if lead {
 			return l, m, nil
 		}
 		gaveWay, before = true, now

@@ -30,7 +30,7 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	quiet := e.c.ExpectLong(e.key)
 	l, m, err := e.win(ctx)
 	if err != nil {
-		m.leave()
+		m.quit()
 		quiet()
 		return nil, err
 	}
