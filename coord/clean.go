@@ -70,6 +70,25 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	n := min(most, len(x.next))
 	these := x.next[:n]
 	x.next = x.next[n:]
+	c.cleanThese(ctx, ns, these, func(string) bool { return true })
+}
+
+// cleanKey begins a look in the background for rows of one key.
+func (c *Coordinator) cleanKey(p *partition, key string) {
+	ns, ok := c.remote.ns.(fallback.Lister)
+	if !ok {
+		return
+	}
+	c.background(func() {
+		c.cleanThese(c.life.ctx, ns, []uint32{p.Number()}, func(name string) bool {
+			of, _ := fallback.Split(name)
+			return of == key
+		})
+	})
+}
+
+// cleanThese is cleanOnce of partitions, and of those rows of which which says so.
+func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) {
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	rows, err := ns.Rows(call, these)
 	cancel()
@@ -81,6 +100,9 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	for i, p := range these {
 		var left []fallback.Release
 		for key, row := range rows[i] {
+			if !which(key) {
+				continue
+			}
 			if row.Session == own {
 				c.parts[p].message(c.parts[p].Unknown, key, row.Identity)
 				continue

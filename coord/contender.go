@@ -21,6 +21,7 @@ type contender struct {
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
 	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
+	cleans  time.Time         // when it has the rows of its key looked at; zero: no hold was in its way yet
 }
 
 // newContender is to be started, by start or by first. p.mu is held.
@@ -237,6 +238,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict = ans.Holder.Identity
 			return 0
 		}
+		a.lookAround()
 		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
@@ -266,6 +268,23 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(err, false, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
+}
+
+// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
+// it names one, which may be used for long, and another one may be a dead session's.
+func (a *contender) lookAround() {
+	key, mode := fallback.Split(a.Name)
+	if mode.Kind != fallback.Permits {
+		return
+	}
+	now, o := a.p.c.now(), &a.p.c.opts
+	switch {
+	case a.cleans.IsZero():
+		a.cleans = now.Add(o.RenewEvery)
+	case !now.Before(a.cleans):
+		a.cleans = now.Add(o.SessionTTL / 2)
+		a.p.c.cleanKey(a.p, key)
+	}
 }
 
 // ahead removes a request that waits before this one if its session is dead: while holds are in its way the arbiter promises it
