@@ -249,7 +249,8 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(nil, false, min(again, jitter(a.lookAgainIn())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
-		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead {
+		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead && a.evict != ans.Holder.Identity {
+			a.evict = ans.Holder.Identity // once: it may wait for another name of the key, which the arbiter does not tell
 			a.p.c.debts.releases.add(a.p.ReleaseOf(a.Name, ans.Holder.Identity))
 			return a.settle(nil, false, jitter(5*time.Millisecond))
 		}
