@@ -2,6 +2,7 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -14,21 +15,40 @@ import (
 // The permits of a process that crashed are free soon after its session is dead, also where the arbiter names another process's block as
 // the one in the way: it names the oldest.
 func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
-	for name, order := range map[string][]int{"the dead one is older": {0, 1}, "the dead one is younger": {1, 0}} {
-		t.Run(name, func(t *testing.T) {
+	type acquirer = func(context.Context, *coord.Semaphore) (coord.Permits, error)
+	waits := func(ctx context.Context, s *coord.Semaphore) (coord.Permits, error) { return s.Acquire(ctx, 5) }
+	tries := func(ctx context.Context, s *coord.Semaphore) (p coord.Permits, err error) {
+		for {
+			if p, err = s.TryAcquire(ctx, 5); !errors.Is(err, coord.ErrLocked) || ctx.Err() != nil {
+				return p, err
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+	}
+	for _, x := range []struct {
+		name    string
+		order   []int
+		acquire acquirer
+	}{
+		{"it is older", []int{0, 1}, waits},
+		{"it is younger", []int{1, 0}, waits},
+		{"it is older, for a caller that tries", []int{0, 1}, tries},
+		{"it is younger, for a caller that tries", []int{1, 0}, tries},
+	} {
+		t.Run(x.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, a *fallback.Memory) {
 				cut := &crash.Arbiter{Memory: a}
 				of := func(a fallback.Arbiter) *coord.Semaphore { return coordtest.StartDefault(t, a, nil).Semaphore("k", 10) }
 				processes := []*coord.Semaphore{of(cut), of(a)}
 				var held [2]coord.Permits
-				for _, i := range order {
+				for _, i := range x.order {
 					held[i] = acquire(t, processes[i], 5)
 				}
 				cut.Cut()
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
-				p, err := of(a).Acquire(ctx, 5)
+				p, err := x.acquire(ctx, of(a))
 				if d := time.Since(began); err != nil || d < 9*time.Second || d > 20*time.Second {
 					t.Errorf("after %v: %v", d, err)
 				}

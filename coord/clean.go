@@ -3,6 +3,7 @@ package coord
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -30,6 +31,32 @@ type cleaner struct {
 	lost     time.Time   // when the arbiter has lost data last
 	busy     atomic.Bool // a look is under way
 	next     []uint32    // partitions still to be looked at, in random order; used by one look at a time
+
+	mu   mutex[leafRank]      // protects keys
+	keys map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
+}
+
+// due reports whether the rows of a key are to be looked at now: first after a RenewEvery, and then once in half of SessionTTL. It counts
+// for the process, as a caller that only tries does not wait for so long.
+func (x *cleaner) due(key string, now time.Time, o *Options) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	at, known := x.keys[key]
+	if known && now.Before(at) {
+		return false
+	}
+	if x.keys == nil {
+		x.keys = make(map[string]time.Time)
+	}
+	if len(x.keys) >= maxVerdicts {
+		maps.DeleteFunc(x.keys, func(_ string, at time.Time) bool { return at.Before(now) })
+	}
+	if known {
+		x.keys[key] = now.Add(o.SessionTTL / 2)
+	} else {
+		x.keys[key] = now.Add(o.RenewEvery)
+	}
+	return known
 }
 
 // clean begins a look in the background when it is time to. One goroutine calls it at a time.

@@ -21,7 +21,6 @@ type contender struct {
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
 	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
-	cleans  time.Time         // when it has the rows of its key looked at; zero: no hold was in its way yet
 }
 
 // newContender is to be started, by start or by first. p.mu is held.
@@ -274,17 +273,9 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 // lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
 // it names one, which may be used for long, and another one may be a dead session's.
 func (a *contender) lookAround() {
-	key, mode := fallback.Split(a.Name)
-	if mode.Kind != fallback.Permits {
-		return
-	}
-	now, o := a.p.c.now(), &a.p.c.opts
-	switch {
-	case a.cleans.IsZero():
-		a.cleans = now.Add(o.RenewEvery)
-	case !now.Before(a.cleans):
-		a.cleans = now.Add(o.SessionTTL / 2)
-		a.p.c.cleanKey(a.p, key)
+	c := a.p.c
+	if key, mode := fallback.Split(a.Name); mode.Kind == fallback.Permits && c.remote.cleaner.due(key, c.now(), &c.opts) {
+		c.cleanKey(a.p, key)
 	}
 }
 
