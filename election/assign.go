@@ -104,14 +104,18 @@ func (a *assignment) serve(ctx context.Context, s Shard) {
 	key := fmt.Sprintf("%s/%d", a.e.key, s.Number)
 	defer a.e.c.ExpectLong(key)()
 	for ctx.Err() == nil {
+		lost := false // the shard's lock: fn may return the loss of another one
 		err := a.e.c.Do(ctx, key, func(ctx context.Context, l coord.Lock) error {
 			s.Fence = l.Fence()
-			return a.fn(ctx, s)
+			own := l.Context()
+			err := a.fn(ctx, s)
+			lost = own.Err() != nil && errors.Is(context.Cause(own), coord.ErrLost)
+			return err
 		})
 		if ctx.Err() != nil || errors.Is(err, coord.ErrClosed) {
 			return
 		}
-		if !errors.Is(err, coord.ErrLost) {
+		if !lost {
 			a.e.opts.Logger.Warn("holdfast: the function of a shard has returned, and is called again", "election", a.e.name, "shard", s.Number, "error", err)
 			pause(ctx, a.e.opts.Pause)
 		}

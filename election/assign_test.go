@@ -252,3 +252,21 @@ func FuzzPlan(f *testing.F) {
 		}
 	})
 }
+
+// A function that returns the loss of a lock of its own is called again after a pause.
+func TestAssign_TheLossOfAnotherLock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		e, runs, began := join(t, start(t, a, nil), nil), 0, time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := e.Assign(ctx, 1, func(ctx context.Context, _ election.Shard) error {
+			if runs++; runs > 1000 {
+				<-ctx.Done()
+			}
+			return &coord.LossError{Key: "another", Cause: coord.Broken}
+		})
+		if err != nil || runs < 3 || runs > 20 {
+			t.Errorf("%d runs in %v: %v", runs, time.Since(began), err)
+		}
+	})
+}
