@@ -18,9 +18,16 @@ type contender struct {
 	wake  chan struct{}     // capacity 1: something may have changed
 	over  chan struct{}     // closed when the contender is over
 	evict fallback.Identity // the hold of a session that was seen dead
+	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
 	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
+}
+
+// dropped is the request of a dead session that a contender had removed last.
+type dropped struct {
+	id   fallback.Identity
+	seen int // how often it was there
 }
 
 // newContender is to be started, by start or by first. p.mu is held.
@@ -239,7 +246,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		}
 		a.lookAround()
 		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
-			return a.settle(nil, false, jitter(5*time.Millisecond))
+			return a.settle(nil, false, a.drop(ans.Ahead))
 		}
 		if ans.Size != 0 {
 			key, m := fallback.Split(a.Name)
@@ -248,10 +255,8 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(nil, false, min(again, jitter(a.lookAgainIn())))
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
-		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead && a.evict != ans.Holder.Identity {
-			a.evict = ans.Holder.Identity // once: it may wait for another name of the key, which the arbiter does not tell
-			a.p.c.debts.releases.add(a.p.ReleaseOf(a.Name, ans.Holder.Identity))
-			return a.settle(nil, false, jitter(5*time.Millisecond))
+		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead {
+			return a.settle(nil, false, a.drop(a.p.ReleaseOf(a.Name, ans.Holder.Identity)))
 		}
 		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.lookAgainIn())))
 	case ans.Verdict == fallback.InGrace:
@@ -279,15 +284,30 @@ func (a *contender) lookAround() {
 	}
 }
 
-// ahead removes a request that waits before this one if its session is dead: while holds are in its way the arbiter promises it
-// nothing, so it would stay for as long as others ask. It reports whether it has done so.
+// ahead reports whether the session of a request that waits before this one is dead. Then it is to be removed: while holds are in its way the
+// arbiter promises it nothing, so it would stay for as long as others ask.
 func (a *contender) ahead(r fallback.Release) bool {
 	_, dead := a.p.c.sessions.others.ask(a, a.p.c, r.Session)
-	if dead {
-		a.p.c.debts.releases.add(r)
-	}
 	return dead
 }
+
+// drop has a dead session's request removed, and returns for how long to pause then. If it is there again the release is under way, or it waits
+// for another name of the key, which the arbiter does not tell for a promise: each pause is longer. After the longest ones it is removed again, as
+// it may have come late.
+func (a *contender) drop(r fallback.Release) time.Duration {
+	x, most := &a.drops, a.p.c.opts.RetryEvery
+	if x.id != r.Identity {
+		*x = dropped{id: r.Identity}
+	}
+	pause := min(firstDrop<<min(x.seen, 16), most)
+	if x.seen == 0 || pause == most {
+		a.p.c.debts.releases.add(r)
+	}
+	x.seen++
+	return jitter(pause)
+}
+
+const firstDrop = 5 * time.Millisecond
 
 // ofOlderData reports whether an answer is of older data than this process had seen when it made the request.
 func ofOlderData(ans fallback.LockAnswer, known fallback.Token) bool {
