@@ -112,7 +112,7 @@ func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx 
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(clocked{inner, &locks}, locks)
+	return fn(&clocked{inner, &locks, ctx, cancel}, locks)
 }
 
 // endIfLapsed ends the locks that are not in force by the clock.

@@ -100,6 +100,15 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	c.cleanThese(ctx, ns, these, func(string) bool { return true })
 }
 
+// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
+// it names one, which may be used for long, and another one may be a dead session's.
+func (a *contender) lookAround() {
+	c := a.p.c
+	if key, mode := fallback.Split(a.Name); mode.Kind == fallback.Permits && c.remote.cleaner.due(key, c.now(), &c.opts) {
+		c.cleanKey(a.p, key)
+	}
+}
+
 // cleanKey begins a look in the background for rows of one key.
 func (c *Coordinator) cleanKey(p *partition, key string) {
 	ns, ok := c.remote.ns.(fallback.Lister)

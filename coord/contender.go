@@ -244,7 +244,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict = ans.Holder.Identity
 			return 0
 		}
-		a.lookAround()
+		a.lookAround()                                     // clean.go
 		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
 			return a.settle(nil, false, a.drop(ans.Ahead))
 		}
@@ -273,15 +273,6 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(err, false, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
-}
-
-// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
-// it names one, which may be used for long, and another one may be a dead session's.
-func (a *contender) lookAround() {
-	c := a.p.c
-	if key, mode := fallback.Split(a.Name); mode.Kind == fallback.Permits && c.remote.cleaner.due(key, c.now(), &c.opts) {
-		c.cleanKey(a.p, key)
-	}
 }
 
 // ahead reports whether the session of a request that waits before this one is dead. Then it is to be removed: while holds are in its way the

@@ -16,54 +16,6 @@ type after struct {
 	soon  *peer.Stream // to be written, but not before what comes next
 }
 
-<<<<<<< HEAD
-=======
-// doubt is a request of this process that may be executed yet, though its call has failed.
-type doubt struct {
-	p    *partition
-	key  string
-	id   fallback.Identity
-	when time.Time // to look
-}
-
-// contender is the shell of a lease.Contender, which wants a key: it makes the calls.
-type contender struct {
-	p *partition
-	*lease.Contender
-	wake  chan struct{}     // capacity 1: something may have changed
-	over  chan struct{}     // closed when the contender is over
-	evict fallback.Identity // the hold of a session that was seen dead
-	drops dropped
-
-	doubted fallback.Identity // the last request that is in c.debts.doubts
-	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
-}
-
-// dropped is the request of a dead session that a contender had removed last.
-type dropped struct {
-	id   fallback.Identity
-	seen int // how often it was there
-}
-
-// newContender is to be started, by start or by first. p.mu is held.
-func (p *partition) newContender(x *lease.Contender) *contender {
-	a := &contender{p: p, Contender: x, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	x.Runner = a
-	p.c.life.work.Add(1)
-	return a
-}
-
-// end is called when the contender is over. p.mu is held.
-func (a *contender) end() { close(a.over) }
-
-func (a *contender) poke() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-}
-
->>>>>>> 853421d (coord: a dead session's request that stays ahead is asked about with longer and longer pauses)
 // carryOut carries out the ordered effects. p.mu is held.
 func (a *after) carryOut(p *partition, o *lease.Ordered) {
 	if o.Rare {

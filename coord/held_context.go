@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -129,7 +130,7 @@ func (s *section) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (s *section) Done() <-chan struct{}       { return s.ask().Done() }
 
 // Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood still may ask before it has noticed
-// that the lease is over: what ends the context may be later than the holder's next write.
+// that the lease is over: what ends the context may be later than the holder's next write. So may the caller's context.
 func (s *section) Err() error {
 	s.mu.Lock()
 	live, over := s.live, s.over
@@ -137,10 +138,16 @@ func (s *section) Err() error {
 	if live != nil && live.Err() != nil {
 		return live.Err()
 	}
-	if !over && s.values.l.holds() && !(s.follows && live == nil && s.values.l.ctx.Err() != nil) {
-		return nil
+	var caller error
+	if !over && s.values.l.holds() {
+		if s.follows {
+			caller = s.values.l.ctx.Err()
+		}
+		if caller == nil {
+			return nil
+		}
 	}
-	return s.ask().Err()
+	return cmp.Or(s.ask().Err(), caller)
 }
 
 // Value goes by way of live once that is there: package context looks there for what ends this context.
@@ -182,18 +189,23 @@ func (s *section) end() error {
 	return s.values.l.Unlock()
 }
 
-// clocked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does.
+// clocked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does, and asks the caller's context.
 type clocked struct {
 	context.Context
-	by lapser
+	by     lapser
+	caller context.Context         // that ends it as well; nil: none does
+	end    context.CancelCauseFunc // ends it
 }
 
 // A lapser ends locks that are not in force by the clock.
 type lapser interface{ endIfLapsed() }
 
-func (c clocked) Err() error {
+func (c *clocked) Err() error {
 	if c.Context.Err() == nil {
 		c.by.endIfLapsed()
+		if c.caller != nil && c.caller.Err() != nil {
+			c.end(context.Cause(c.caller))
+		}
 	}
 	return c.Context.Err()
 }

@@ -64,7 +64,7 @@ func (c *Coordinator) RDo(ctx context.Context, key string, fn func(ctx context.C
 			err = errors.Join(err, unlocked)
 		}
 	}()
-	return fn(clocked{inner, l.seat.x}, l)
+	return fn(&clocked{inner, l.seat.x, ctx, cancel}, l)
 }
 
 // Key returns the key.
@@ -114,7 +114,7 @@ func (l ReadLock) Context() context.Context {
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(&readValues{l.ctx, l})
-		f.live = clocked{ctx, x}
+		f.live = &clocked{Context: ctx, by: x}
 		if x.ending.cause != nil {
 			cancel(x.loss())
 		} else {

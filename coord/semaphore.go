@@ -101,7 +101,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 			err = errors.Join(err, released)
 		}
 	}()
-	return fn(clocked{inner, p.b})
+	return fn(&clocked{inner, p.b, ctx, cancel})
 }
 
 // Permits are some of a semaphore's that a caller has. Copies are the same permits. The zero
@@ -140,7 +140,7 @@ func (p Permits) Context() context.Context {
 	}
 	if f.live == nil {
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(p.ctx))
-		f.live = clocked{ctx, p.b}
+		f.live = &clocked{Context: ctx, by: p.b}
 		if p.b.end.cause != nil {
 			cancel(p.b.loss())
 		} else {

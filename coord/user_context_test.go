@@ -2,6 +2,8 @@ package coord_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -77,4 +79,51 @@ func TestSemaphoreDo_EndsWithTheCallersContext(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// tardy is a context that has ended a moment before its Done is closed, as one does that looks at the clock.
+type tardy struct {
+	context.Context
+	over *atomic.Bool
+}
+
+func (x tardy) Err() error {
+	if x.over.Load() {
+		return context.Canceled
+	}
+	return x.Context.Err()
+}
+
+// A function that asks its context before each write is told that the caller's has ended, though that is not Done yet.
+func TestDo_TellsOfACallersContextThatIsNotDoneYet(t *testing.T) {
+	t.Parallel()
+	c := start(t, fallback.NewMemory(), nil)
+	for name, do := range map[string]func(ctx context.Context, look func(context.Context) error) error{
+		"Do": func(ctx context.Context, look func(context.Context) error) error {
+			return c.Do(ctx, "k", func(ctx context.Context, _ coord.Lock) error { return look(ctx) })
+		},
+		"RDo": func(ctx context.Context, look func(context.Context) error) error {
+			return c.RDo(ctx, "k", func(ctx context.Context, _ coord.ReadLock) error { return look(ctx) })
+		},
+		"DoAll": func(ctx context.Context, look func(context.Context) error) error {
+			return c.DoAll(ctx, []string{"k", "l"}, func(ctx context.Context, _ coord.Locks) error { return look(ctx) })
+		},
+		"DoClaims": func(ctx context.Context, look func(context.Context) error) error {
+			return c.DoClaims(ctx, []coord.Claim{{Key: "k"}, {Key: "l", Read: true}}, func(ctx context.Context, _ coord.Claimed) error { return look(ctx) })
+		},
+		"Semaphore.Do": func(ctx context.Context, look func(context.Context) error) error {
+			return c.Semaphore("p", 3).Do(ctx, 1, look)
+		},
+	} {
+		var over atomic.Bool
+		if err := do(tardy{t.Context(), &over}, func(ctx context.Context) error {
+			if err := ctx.Err(); err != nil {
+				t.Errorf("%s: at first: %v", name, err)
+			}
+			over.Store(true)
+			return ctx.Err()
+		}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
