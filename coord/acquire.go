@@ -128,8 +128,8 @@ func (p *partition) look(s *session) {
 	p.NotNamed()
 }
 
-// pressOwner asks the owner of a partition that should be this node's to demote it, if there is no other way: it is not in
-// this node's ring, or there is no stream to it, and that for a while.
+// pressOwner asks the owner of a partition that should be this node's to demote it, if there is no other way: there has been
+// no stream to it for a while, and the ring is stable.
 func (p *partition) pressOwner(r fallback.Record) {
 	x := p.c.cluster
 	if x.linkTo(r.Owner) != nil || !x.ring.View().Stable() {

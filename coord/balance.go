@@ -40,7 +40,7 @@ func (x *cluster) balance() {
 		}
 		next := c.opts.RenewEvery
 		left := x.balanceOnce()
-		if x.tellSettled() || left { // streams come and go without a word
+		if x.tellSettled() || left { // callers of Settled are left, or something to do: streams come and go without a word
 			next = c.opts.RetryEvery / 2
 		}
 		timer.Reset(next)

@@ -60,8 +60,8 @@
 // next caller, keeps the hold for one that is to come, or gives it back.
 //
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what
-// the process holds is verified: one read for each 256 partitions that it owns; without a cluster,
-// one for each partition in use. Every grant is checked against the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
+// the process holds is verified: one read for each partition with locks held at the arbiter, and one
+// for each 256 partitions owned. Every grant is checked against the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
 // for too long, the locks are lost before the arbiter gives them to another process, and their
 // contexts end.
 //

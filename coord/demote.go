@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// demote gives the partition back, and does not acquire it again for some time. Holds in force stay
+// demote gives the partition back, and does not acquire it again for the time avoid. Holds in force stay
 // in force (rule 5). It blocks until the arbiter has answered, the session's deadline has passed,
 // or ctx has ended.
 func (p *partition) demote(ctx context.Context, avoid time.Duration) {

@@ -87,7 +87,7 @@ type doubt struct {
 // process does not know of. A process that wants the key would find out, but perhaps none does.
 type doubts struct {
 	mu   mutex[leafRank] // protects list
-	list []doubt         // in the order of time
+	list []doubt         // nearly in the order of time: a look may be late by a call
 }
 
 func (x *doubts) add(d doubt) {

@@ -10,7 +10,7 @@ import (
 // hearsay is what messages say of this node's partitions. Every client of the arbiter that may publish can send a
 // message, so the node reads the records before it acts.
 type hearsay struct {
-	mu     mutex[leafRank] // protects list
+	mu     mutex[leafRank] // protects list, early
 	list   map[rumor]bool  // to be looked up
 	early  []rumor         // to be heard again
 	signal chan struct{}   // capacity 1: list is not empty

@@ -37,7 +37,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				timer.Reset(c.opts.RetryEvery)
 				continue
 			}
-		case <-s.guarded.asked():
+		case <-s.guarded.asked(): // its guardians are to change: a renewal is wanted now
 		case r := <-answers:
 			// The old deadline decides whether the answer still counts (rule 3).
 			switch {

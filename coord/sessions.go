@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -27,7 +26,7 @@ type sessions struct {
 	why     atomic.Pointer[error] // there is none
 	others  liveness              // which of them are dead, as the arbiter has said (rule 2)
 
-	mu      mutex[leafRank] // protects changed, grace
+	mu      mutex[leafRank] // protects changed, grace, other
 	changed chan struct{}   // closed when present changes
 	grace   time.Time       // when the latest Grace began that was seen
 	other   time.Time       // when a renewal was answered by another server than before
@@ -73,95 +72,4 @@ func (x *sessions) live(done <-chan struct{}) *session {
 			return nil
 		}
 	}
-}
-
-// graceSince tells whether Grace began after a moment.
-func (x *sessions) graceSince(t time.Time) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace.After(t)
-}
-
-// sweepSince makes verify look at every partition, if it has not since Grace began somewhere. Grace
-// begins when a partition is looked at; so it begins everywhere at about the same time.
-func (x *sessions) sweepSince(began time.Time) {
-	x.mu.Lock()
-	if began.After(x.grace) {
-		x.grace = began
-	}
-	x.mu.Unlock()
-	select {
-	case x.sweeps <- struct{}{}:
-	default:
-	}
-}
-
-// replaced is sweepSince for another server, which may know of no Grace that was seen before.
-func (x *sessions) replaced(now time.Time) {
-	x.mu.Lock()
-	x.other = now
-	x.mu.Unlock()
-	x.sweepSince(now)
-}
-
-// graceOver notes that what was seen in Grace until then is in none any more.
-func (x *sessions) graceOver(seen time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.grace.Before(seen) {
-		x.grace = time.Time{}
-	}
-}
-
-// graces returns when the latest Grace began that was seen, and when the arbiter became another
-// server.
-func (x *sessions) graces() (grace, other time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.grace, x.other
-}
-
-// graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
-func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
-	c.sessions.sweepSince(c.graceBegan(sent, left))
-	if s := c.sessions.current(); s != nil {
-		s.rounds.inGrace(p)
-	}
-}
-
-// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
-// the call that was sent then was executed.
-func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
-	return sent.Add(left - c.graceTime())
-}
-
-// graceTime is the namespace's Grace (Q), which may be longer than this process's option.
-func (c *Coordinator) graceTime() time.Duration {
-	if ns := c.remote.namespace.Load(); ns != nil {
-		return (*ns).Grace()
-	}
-	return c.opts.Grace
-}
-
-// silence is for how long a deposed server may answer: delta of the rules.
-func (c *Coordinator) silence() time.Duration {
-	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
-}
-
-// stamp is what this process's session was told last.
-func (c *Coordinator) stamp() fallback.Stamp {
-	s := c.sessions.current()
-	if s == nil {
-		return fallback.Stamp{}
-	}
-	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
-}
-
-// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.
-func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
-	most := c.opts.RenewEvery
-	if s := c.sessions.current(); s != nil && s.rounds != nil {
-		most = c.opts.RetryEvery // it may end at any time, and the hint that says so be lost
-	}
-	return min(left+time.Millisecond, most)
 }

@@ -87,7 +87,7 @@ func (p *partition) makeShared(a *contender, r fallback.Record) {
 	})
 }
 
-// freeOwned asks the owner to demote, once, or buries it if it is dead. An owner that lives finds in the record that it was asked.
+// freeOwned asks the owner to demote, once, or takes the partition and demotes it if the owner is dead. An owner that lives finds in the record that it was asked.
 func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
 	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -95,7 +95,7 @@ func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bo
 	var err error
 	switch {
 	case r.Owner == s.ID: // a process without a cluster, which has announced nothing: an earlier call was not answered (rule 6)
-		if !c.parts[p].forswear(r.Epoch) {
+		if !c.parts[p].forswear(r.Epoch) { // so that it is never served (acquire.go)
 			return
 		}
 		_, err = c.remote.ns.DemoteUnserved(ctx, p, s.ID, r.Epoch)

@@ -356,7 +356,7 @@ func (p *Partition) Unlock(m Moment, name string, id Identity, send Sender) bool
 }
 
 // Adopt writes the row of a hold that the owner of an epoch answers for: if the record is still at that epoch and the
-// present row's token is lower. In Grace it is a ReclaimRow. Verdicts: Granted, Lost.
+// present row's token is lower. In Grace it reclaims the row, and the epoch. Verdicts: Granted, Lost.
 func (p *Partition) Adopt(m Moment, key string, row Row, owned uint32) Verdict {
 	p.enter(m)
 	if p.GraceEnd != 0 {

@@ -13,7 +13,7 @@ import (
 //
 //	freeze         announcedEnds and reliedUntil are the end of what may be announced, and M more: the slot's, as the session may
 //	               be renewed, and a Pong may say so, until the holders are told.
-//	BeginDemote    notBefore is when this node may acquire the partition again, as the balance says; letGo: after RetryEvery.
+//	BeginDemote    notBefore is when this node may acquire the partition again, as giveUp says; letGo: after RetryEvery.
 //	EndDemote      both are lowered to the session's deadline by now and M more, if that is earlier: the holders have been told.
 //	               reliedUntil is cleared if the record is at that epoch no more: no holder relies on
 //	               that, as the holds have rows, which the next owner respects.

@@ -2,7 +2,7 @@ package lease
 
 import "time"
 
-// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go.
+// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go, which comes later.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
@@ -28,7 +28,7 @@ const (
 	DutyLook      // to find out whether the record names this node
 	DutyTake      // to acquire the partition
 	DutyGive      // to demote it
-	DutyWait      // for a call that is under way, or until a call is due
+	DutyWait      // for a call that is under way or due, for nodes to agree, or for Grace to end
 	Duties
 )
 

@@ -31,7 +31,7 @@ type Route struct {
 func (r Route) Known() bool { return r.Mine || r.Link != nil }
 
 // A Link is a stream to another node, with what was said on it. Links are compared: another stream is another Link. The shell's is coord.link:
-// coord/link.go, and for the last two methods coord/heartbeat.go.
+// coord/link.go, heartbeat.go and quota.go.
 type Link interface {
 	// Node returns the name of the other node.
 	Node() string
