@@ -151,7 +151,7 @@ func (p Permits) Context() context.Context {
 }
 
 // Wanted returns a channel that is closed when others wait for permits that are not free, or when the permits end: see
-// [Lock.Wanted].
+// [Lock.Wanted]. It may be closed for nothing once: when another process takes permits that this process had, and none of its callers used.
 func (p Permits) Wanted() <-chan struct{} {
 	if p.b == nil {
 		return canceled.Done()

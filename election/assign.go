@@ -34,7 +34,7 @@ type Shard struct {
 // they differ, that of the process that makes the plan counts. The election of the same name is
 // another matter: a process may campaign and take shards.
 //
-// Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]. Nil when ctx has ended.
+// Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]; [coord.ErrObserver]. Nil when ctx has ended.
 func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Context, s Shard) error) error {
 	if n < 1 || n > MaxShards {
 		return fmt.Errorf("election: Assign: n is %d, must be 1 to %d", n, MaxShards)
@@ -63,7 +63,7 @@ func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Contex
 	a.work.Go(m.leave) // meanwhile the shards are being let go
 	a.follow(ctx, nil, n)
 	a.work.Wait()
-	if err := context.Cause(ctx); errors.Is(err, coord.ErrClosed) {
+	if err := context.Cause(ctx); errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrObserver) {
 		return err
 	}
 	return nil

@@ -138,7 +138,7 @@ func (s *members) stay(ctx context.Context, ready chan<- error) {
 	defer s.e.c.ExpectLong(s.signOf(s.me.ID))()
 	for ctx.Err() == nil {
 		l, err := s.e.c.Lock(ctx, s.signOf(s.me.ID))
-		if errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) {
+		if errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) || errors.Is(err, coord.ErrObserver) {
 			select {
 			case ready <- err:
 			default:

@@ -207,3 +207,19 @@ func TestPrefer_ACrashedCandidate(t *testing.T) {
 		time.Sleep(time.Minute) // until it has a session to close again
 	})
 }
+
+// A process that only observes takes no lock: it is told, and does not campaign for ever.
+func TestRun_AnObserverIsNoCandidate(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		start(t, a, nil)
+		e := join(t, start(t, a, &coord.Options{Observe: true}), nil)
+		for what, err := range map[string]error{
+			"Run":    e.Run(t.Context(), func(context.Context, *election.Term) error { return nil }),
+			"Assign": e.Assign(t.Context(), 2, func(context.Context, election.Shard) error { return nil }),
+		} {
+			if !errors.Is(err, coord.ErrObserver) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
