@@ -438,6 +438,7 @@ func TestCloseTakesAwayWhatIsNotUnlockedInTime(t *testing.T) {
 	})
 }
 
+// A grant whose caller has given up goes on to the next one (rule 11).
 func TestNoWakeUpIsLostWhenWaitersGiveUp(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

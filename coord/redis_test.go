@@ -71,6 +71,7 @@ func TestStartOnAReplica(t *testing.T) {
 	}
 }
 
+// Each wait that is given up is withdrawn (rule 11).
 func TestTenThousandWaitersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	takes.Seconds(t)
 	s := redistest.Start(t)

@@ -42,6 +42,7 @@ func TestTurnsGoInOrderOfArrivalWithRisingTokens(t *testing.T) {
 	}
 }
 
+// To take a hold and to find a waiter for it is one step (rule 11).
 func TestAGrantThatNobodyWaitsForIsNotTaken(t *testing.T) {
 	q, ws := queue(1)
 	if !q.Leave(ws[0]) || q.Leave(ws[0]) {

@@ -290,7 +290,7 @@ func TestWorld_BuriedIsNotValid(t *testing.T) {
 	}
 }
 
-// TestWorld_Notices: the simulation notices what is wrong.
+// TestWorld_Notices: the simulation notices promises without M_D (G2), and announcements that they do not bound (G4).
 func TestWorld_Notices(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -5,16 +5,16 @@ type Guard uint64
 
 // Guards of the arbiter.
 const (
-	ImportRows           Guard = 1 << iota // acquire answers with all rows, and the new owner respects them (rule 5)
+	ImportRows           Guard = 1 << iota // a new owner gets all rows, and respects them (rule 5, I5)
 	EpochCompare                           // acquire succeeds only at the expected epoch (I6)
-	OwnedRefusesLocks                      // lock is refused while the partition has an owner
+	OwnedRefusesLocks                      // lock is refused while the partition has an owner (I4)
 	DemoteReplaces                         // the owner's table replaces the rows (I5)
 	UnservedKeeps                          // demote-unserved keeps the rows (I5, rule 6)
 	DeadBeforeEvictRow                     // a row is evicted only when its session was seen dead (rule 2)
-	DeadBeforeEvictOwner                   // an owner likewise (rule 2)
+	DeadBeforeEvictOwner                   // an owner likewise (rule 2, I4)
 	DeadBeforeEvictHold                    // a hold in an owner's table likewise (rules 2, 8)
 	ExactUnlock                            // unlock removes one identity's row, no other (rule 9)
-	AdoptCompares                          // adopt compares epoch and token (rule 7)
+	AdoptCompares                          // adopt compares epoch and token (rule 7, I5)
 	ReclaimInGrace                         // reclaim only in Grace
 	ReclaimRaises                          // a reclaimed row of a later epoch raises the record, and ends its owner
 	Identity                               // another server is noticed, and Grace begins
@@ -23,7 +23,7 @@ const (
 	Clock                                  // the clock is in the epoch (I6)
 
 	// Guards of time.
-	Margin       // leases end M before the arbiter's expiry
+	Margin       // leases end M before the arbiter's expiry (I3)
 	FromSend     // deadlines count from when what was acknowledged was sent (rule 1)
 	ClockAtGrant // a grant is checked against the clock, not by what a timer has set (rule 1)
 	SlotDeadline // an ownership lapses when the slot was not verified in time, though the session lives (rule 1)
@@ -33,34 +33,34 @@ const (
 
 	// Guards of nodes.
 	StopBeforeDemote  // nothing is granted after a demote was sent (rule 5)
-	FrozenTold        // holders are told first, and adopt (rule 5)
+	FrozenTold        // holders are told first, and adopt (rule 5, I5)
 	UnservedWaits     // demote-unserved waits until what was announced has passed (rule 6)
 	UnservedForswears // the epoch of an unserved record is never served, also if acquire's answer still comes (rule 6)
 	PendingIsHad      // a node asked about a hold has it also if its grant is on its way (rule 13)
 	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
 	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
 	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
-	SteppedRemote     // a session that a step of the clock has ended demotes with the holds of other nodes (rule 4)
+	SteppedRemote     // a session that a step of the clock ended demotes with others' holds (rule 4, I5)
 	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead (rule 4)
 	FreedRead         // an owner that hears of a release looks at the row before it frees the key (rule 9)
 	FreedGranted      // the row of a hold that the owner granted itself is not expected to be there
 	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
-	FreedAsked        // a node that was the owner leaves the row of a release that it hears of to the holder
+	FreedAsked        // one that was the owner leaves the row of a release to the holder (rule 9)
 	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
-	Witness           // an answer of older data than a node has seen is refused, and the arbiter is told: Grace begins
-	WitnessNamed      // a node compares also the record that names it as owner, before the node demotes that
-	WitnessNext       // a grant from older data is told with an epoch that is higher than the record's
-	SeenExpiry        // a session brings the expiry that it was told last: a table with a much earlier one is in Grace
+	Witness           // older data than a node has seen are refused, and the arbiter is told: Grace begins (I2)
+	WitnessNamed      // a node compares also the record that names it, before it demotes that (I1)
+	WitnessNext       // a grant from older data has an epoch that is above the record's (I2)
+	SeenExpiry        // a session brings the expiry told last: a table with an earlier one is in Grace (I1)
 	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
 
 	// Guards of modes: a hold is granted only if the key's other holds let it in, and all of those are handed on.
-	LockLooksExclusive // the arbiter grants no shared hold beside an exclusive one
-	LockLooksShared    // and no exclusive one beside shared ones
-	GrantLooksExclusive
-	GrantLooksShared // an owner likewise
-	ImportAll        // a new owner respects each of several rows
-	DemoteAll        // each of several holds in an owner's table becomes a row
-	Downgrades       // a reader is let in beside the exclusive hold of its own session only
+	LockLooksExclusive  // the arbiter grants no shared hold beside an exclusive one (I1)
+	LockLooksShared     // and no exclusive one beside shared ones (I1)
+	GrantLooksExclusive // an owner grants no shared hold beside an exclusive one (I1)
+	GrantLooksShared    // and no exclusive one beside shared ones (I1)
+	ImportAll           // a new owner respects each of several rows (I1, I5)
+	DemoteAll           // each of several holds in an owner's table becomes a row (I1, I5)
+	Downgrades          // a reader is let in beside the exclusive hold of its own session only (I1)
 
 	// Guards of progress.
 	Doubt     // a node that is asked about a hold that it has not got releases it (rule 13, I8)

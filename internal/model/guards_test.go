@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("model.update", false, "write stories as they are now")
 
-// TestGuards takes each guard away, and expects that two nodes hold the key, or that a token comes out of order. A shortest
-// story has so many steps. It is told by -v.
+// TestGuards takes each guard away, and expects that two nodes hold the key (I1), or a token out of
+// order (I2). A shortest story has so many steps. It is told by -v.
 func TestGuards(t *testing.T) {
 	for _, c := range []struct {
 		off   Guard
@@ -74,7 +74,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestSharedGuards is TestGuards of what lets no writer in beside a reader.
+// TestSharedGuards is TestGuards of what lets no writer in beside a reader (I1).
 func TestSharedGuards(t *testing.T) {
 	for _, c := range []struct {
 		off   Guard

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/circle"
 )
 
-// TestCircles: without faults tasks get into circles, which are found; if no process looks for them they last, and the judge tells.
+// TestCircles: without faults tasks get into circles, which are found; if no process looks for them they last, and the judge tells (I8).
 func TestCircles(t *testing.T) {
 	for _, blind := range []bool{false, true} {
 		found, missed := 0, 0

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// What must not be is done here by hand, and has to be noticed.
+// What must not be is done here by hand, and has to be noticed (I5, I7).
 func TestInvariantsCanFail(t *testing.T) {
 	for name, x := range map[string]struct {
 		notices string

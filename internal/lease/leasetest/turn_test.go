@@ -43,6 +43,7 @@ func TestTurn_ItsStates(t *testing.T) {
 	}
 }
 
+// A turn is over at the deadline of the row that it rests on, though its session lives (rule 1).
 func TestTurn_ALapsedRowIsLeaseExpired(t *testing.T) {
 	w := after(t, "a", "a lock k\n a calls\n tick 5s\n a renew\n tick 4s")
 	n := w.node("a")
@@ -72,6 +73,7 @@ func TestTurn_ItsContextsEnd(t *testing.T) {
 	}
 }
 
+// A turn that is passed on is not measured, as a rule: what counts is the moment at which the next caller reads the clock (rule 1).
 func TestTurn_IsPassedOnWithoutAClock(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping")
 	for range 200 { // two in 64 are measured
@@ -160,6 +162,7 @@ func TestContender_AllAreSentAway(t *testing.T) {
 	}
 }
 
+// A request for which the arbiter named an owner is sent once there is a stream to that owner (rule 14).
 func TestContender_ItIsToldOfTheStreamToItsOwner(t *testing.T) {
 	w := after(t, "a b c", "b acquire\n cut a b\n a lock k\n a lock l\n a calls\n a lock m")
 	if log, _ := w.Do("a told reached c"); len(log) > 0 {
@@ -173,6 +176,7 @@ func TestContender_ItIsToldOfTheStreamToItsOwner(t *testing.T) {
 	}
 }
 
+// The arbiter redirects to an owner whose stream has ended meanwhile (rule 14).
 func TestContender_ItsOwnerIsCutOffWhenItIsRedirected(t *testing.T) {
 	w, n, x := contending(t, "b acquire\n a lock k")
 	l := n.ends["b"]

@@ -112,7 +112,7 @@ func TestGuardians_Deep(t *testing.T) {
 	}
 }
 
-// TestGuardians_MarginIsExact: M_D is as small as it may be.
+// TestGuardians_MarginIsExact: M_D is as small as it may be (G2).
 func TestGuardians_MarginIsExact(t *testing.T) {
 	for _, m := range []*Guardians{bounds(a), fine(a), quarter(a)} {
 		holds(t, m.Explore(), true)
