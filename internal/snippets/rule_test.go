@@ -1,9 +1,16 @@
 package snippets
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that name it and where the simulation and the model
@@ -20,17 +27,22 @@ func TestMakeRule(t *testing.T) {
 	}
 	for name, wants := range map[string][]string{
 		"7":  {"**A remote hold is valid**", ") deadlines(h *hold)", "adoption_is_refused: ", "rule07_a_remote_hold", "TestStep_Refuses: ", "guard.go:"},
-		"8":  {"not implemented: a second defence", "FuzzWorld", "DeadBeforeEvictHold"}, // a helper of which names it
+		"8":  {"not implemented: the first is that the session was seen dead (rule 2)", "FuzzWorld", "Without DeadBeforeEvictHold: I1", "the_dead_are_buried: "},
 		"13": {"an_owner_asks: ", "rule04_a_holder_out_of_reach: "},
 		"I3": {"**I3**", "fallback/sessions.go:", "coord/options.go:", "TestSessionLivesForItsTime", "internal/sim/invariants.go:", "internal/model/"},
 		"I7": {"**I7**", "grace_owner_reclaims: "},
-		"I5": {"none: see the functions above", "-run 'Invariants_CanFail/I5' ./internal/model", "Without DemoteReplaces: I1", "Scenarios/a.grant.on.its.way.is.not.denied'"},
-		"I8": {"(Guards|Progress)$/^(Doubt|Unserved|EvictDead)$"},
-		"4":  {"Without SteppedRemote: I1: two nodes hold the key", "guard.go:"},
-		"14": {"none of its own"},
+		"I5": {"none: see the functions above", "'TestInvariants_CanFail$/^(I5)$' ./internal/model", "Without DemoteReplaces: I1", "TestScenarios$/^a.grant.on.its.way.is.not.denied$'",
+			"rows_come_first: "},
+		"I8": {"TestProgress$/^(Doubt|Unserved|EvictDead)$", "TestCircles", "rule13_doubt: "},
+		"1":  {"./internal/lease/leasetest/turn_test.go:", "TestScenarios$/^a.short.hold.ends.in.time$' ./internal/sim"},
+		"4":  {"Without SteppedRemote: I1: two nodes hold the key", "guard.go:", "the_clock_steps: "},
+		"14": {"none of its own", "a_stream_ends: "},
+		"I2": {"Without StreamGenerations: I2", "TestRewinds_Guards$/^(Witness|WitnessNext)$", "rule16_a_new_block_is_a_new_hold: "},
+		"E2": {"a Grace that was seen is ended, and not the next", "GraceNamed"},
+		"G6": {"/^a.killed.node.s.keys.are.locked.again.soon$'"},
 		"G4": {"kept by (docs/takeover.md)\ninternal/guardians/ward.go:", "AnnounceCapped"},
-		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "Guardians_EachGuardPrevents/^(VoteAfterPromise|VoteIsFinal|RestartIsAnother)$", "Mutants$/^(VoteLate)$"},
-		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "Rounds_EachGuardPrevents/^(RoundOld|"},
+		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "TestGuardians_EachGuardPrevents$/^(VoteAfterPromise|VoteIsFinal|RestartIsAnother)$", "Mutants$/^(VoteLate)$"},
+		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "TestRounds_EachGuardPrevents$/^(RoundOld|"},
 		"E7": {"fallback/redisarbiter/variant.go:", "TestAllReplicas_Promoted"},
 	} {
 		text, err := show(name)
@@ -49,4 +61,134 @@ func TestMakeRule(t *testing.T) {
 	if text, err := show("18"); err == nil || !strings.Contains(text, "There is no rule 18") {
 		t.Errorf("of a rule that does not exist it shows %q", text)
 	}
+}
+
+var (
+	ran     = regexp.MustCompile(`^go test (?:-tags [a-z,]+ )?(?:-v )?-run '([^/']+)(?:/([^/']+))?' \./(\S+)(?: -model\.deep)?$`)
+	oneOf   = regexp.MustCompile(`^\^\((.*)\)\$$`)
+	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds))\.go:\d+:\t([A-Z]\w+) .*//`)
+)
+
+// Each rule has a test or a transcript, and each test, guard, scenario and transcript that a command of `make rule` is to run is there.
+func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
+	if _, err := exec.LookPath("sh"); err != nil {
+		t.Skip(err)
+	}
+	dir := root(t)
+	for _, of := range []struct {
+		kind string
+		most int
+	}{{"", 17}, {"I", 8}, {"G", 8}, {"E", 8}} {
+		for n := range of.most {
+			name := fmt.Sprint(of.kind, n+1)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				if n%4 != 0 { // with -short some rules of each kind
+					takes.Seconds(t)
+				}
+				c := exec.CommandContext(t.Context(), "sh", "internal/repo/rule.sh", name)
+				c.Dir = dir
+				text, err := c.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %s", err, text)
+				}
+				var commands []string
+				for line := range strings.Lines(string(text)) {
+					if strings.HasPrefix(line, "go test ") {
+						commands = append(commands, strings.TrimSpace(line))
+						finds(t, dir, strings.TrimSpace(line))
+					}
+				}
+				if len(commands) == 0 {
+					t.Errorf("nothing runs:\n%s", text)
+				}
+				all := strings.Join(commands, "\n")
+				for _, m := range guarded.FindAllStringSubmatch(string(text), -1) {
+					if !regexp.MustCompile(`\b`+m[1]+`\b`).MatchString(all) && !strings.Contains(all, "'TestGuards$'") {
+						t.Errorf("no command takes guard %s away:\n%s", m[1], all)
+					}
+				}
+			})
+		}
+	}
+}
+
+// finds expects that each alternative of a command's pattern is there.
+func finds(t *testing.T, dir, command string) {
+	t.Helper()
+	m := ran.FindStringSubmatch(command)
+	if m == nil {
+		t.Errorf("what does this run? %s", command)
+		return
+	}
+	var tests strings.Builder
+	files, err := filepath.Glob(filepath.Join(dir, m[3], "*_test.go"))
+	for _, file := range files {
+		tests.WriteString(source(t, file))
+	}
+	if err != nil || len(files) == 0 {
+		t.Errorf("%s: %d tests, %v", m[3], len(files), err)
+	}
+	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	expect(t, command, m[1], firsts(top, tests.String()))
+	if m[2] == "" {
+		return
+	}
+	var parts []string
+	test := strings.TrimSuffix(m[1], "$")
+	switch test {
+	case "TestTranscripts":
+		files, err := filepath.Glob(filepath.Join(dir, m[3], "testdata", "*.txt"))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, file := range files {
+			parts = append(parts, strings.TrimSuffix(filepath.Base(file), ".txt"))
+		}
+	case "TestScenarios":
+		parts = firsts(regexp.MustCompile(`(?m)^\t\{"([^"]+)"`), source(t, filepath.Join(dir, m[3], "scenarios.go")))
+		for i := range parts {
+			parts[i] = strings.ReplaceAll(parts[i], " ", "_")
+		}
+	case "TestMutants":
+		parts = firsts(regexp.MustCompile(`(?m)^\t(\w+) += true`), source(t, filepath.Join(dir, "internal", "guard", "guard.go")))
+	default: // the rows of a table
+		_, body, _ := strings.Cut(tests.String(), "\nfunc "+test+"(")
+		body, _, _ = strings.Cut(body, "\n}\n")
+		parts = firsts(regexp.MustCompile(`(?m)^\t\t\{(\w+), `), body)
+	}
+	expect(t, command, m[2], parts)
+}
+
+// expect looks for each alternative of a pattern.
+func expect(t *testing.T, command, pattern string, names []string) {
+	t.Helper()
+	alternatives := []string{pattern}
+	if m := oneOf.FindStringSubmatch(pattern); m != nil {
+		alternatives = strings.Split(m[1], "|")
+		for i, a := range alternatives {
+			alternatives[i] = "^" + a + "$"
+		}
+	}
+	for _, a := range alternatives {
+		if !slices.ContainsFunc(names, regexp.MustCompile(a).MatchString) {
+			t.Errorf("there is no %s: %s", a, command)
+		}
+	}
+}
+
+func firsts(what *regexp.Regexp, text string) (all []string) {
+	for _, m := range what.FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1])
+	}
+	return all
+}
+
+func source(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(text)
 }
