@@ -19,7 +19,8 @@ import (
 //
 //   - with nil, when fn returns nil in a term that is in force: the work is done;
 //   - when ctx ends: with nil, or with an error of fn that is not due to that;
-//   - with an error that campaigning again does not mend: [coord.ErrClosed], [coord.ErrHeld], [coord.ErrObserver].
+//   - with an error that campaigning again does not mend: [coord.ErrClosed], [coord.ErrHeld],
+//     [coord.ErrObserver].
 //
 // A panic of fn passes through, after the resignation.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term) error) error {
