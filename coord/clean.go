@@ -32,6 +32,8 @@ type cleaner struct {
 	busy     atomic.Bool // a look is under way
 	next     []uint32    // partitions still to be looked at, in random order; used by one look at a time
 
+	looking atomic.Bool // a look for one key is under way
+
 	mu   mutex[leafRank]      // protects keys
 	keys map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
 }
@@ -103,23 +105,24 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 // lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
 // it names one, which may be used for long, and another one may be a dead session's.
 func (a *contender) lookAround() {
-	c := a.p.c
-	if key, mode := fallback.Split(a.Name); mode.Kind == fallback.Permits && c.remote.cleaner.due(key, c.now(), &c.opts) {
-		c.cleanKey(a.p, key)
+	c, x := a.p.c, &a.p.c.remote.cleaner
+	key, mode := fallback.Split(a.Name)
+	if mode.Kind != fallback.Permits || !x.looking.CompareAndSwap(false, true) {
+		return // one look at a time, however many keys are wanted
 	}
-}
-
-// cleanKey begins a look in the background for rows of one key.
-func (c *Coordinator) cleanKey(p *partition, key string) {
-	ns, ok := c.remote.ns.(fallback.Lister)
-	if !ok {
+	if ns, ok := c.remote.ns.(fallback.Lister); ok && x.due(key, c.now(), &c.opts) {
+		c.background(func() { c.cleanKey(ns, a.p, key) })
 		return
 	}
-	c.background(func() {
-		c.cleanThese(c.life.ctx, ns, []uint32{p.Number()}, func(name string) bool {
-			of, _ := fallback.Split(name)
-			return of == key
-		})
+	x.looking.Store(false)
+}
+
+// cleanKey looks at the rows of one key.
+func (c *Coordinator) cleanKey(ns fallback.Lister, p *partition, key string) {
+	defer c.remote.cleaner.looking.Store(false)
+	c.cleanThese(c.life.ctx, ns, []uint32{p.Number()}, func(name string) bool {
+		of, _ := fallback.Split(name)
+		return of == key
 	})
 }
 

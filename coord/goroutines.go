@@ -107,7 +107,7 @@ func signal(c chan<- struct{}) {
 //	| ------------------------- | ---------- | ----------------------------------------------- |
 //	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
 //	| Coordinator.clean         | background | removes rows that crashed processes left        |
-//	| Coordinator.cleanKey      | background | the same of one key that is wanted              |
+//	| contender.lookAround      | background | the same of one key that is wanted              |
 //	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
 //	| liveness.ask              | background | asks whether a session is dead                  |
