@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -38,6 +39,7 @@ func main() {
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
+	flag.BoolVar(&s.AllReplicas, "all-replicas", false, "redisarbiter.Options.AllReplicas, with servers whose disks keep each write; not with -kills, -rolling and -away")
 	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -45,6 +47,8 @@ func main() {
 	var err error
 	good := true
 	switch {
+	case s.AllReplicas && (*roll || *away > 0 || *kills > 0):
+		err = errors.New("-all-replicas is not for -kills, -rolling and -away")
 	case *roll || *away > 0:
 		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second, Away: *away, Kill: *awayKill}.run(ctx, os.Stdout)
 	case *kills > 0:

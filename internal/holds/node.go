@@ -28,19 +28,22 @@ import (
 // nodeVariable tells a process that it is a node, and which one.
 const nodeVariable = "HOLDFAST_HOLDS_NODE"
 
+const namespace = "holds"
+
 // nodeConfig is what a node is started with.
 type nodeConfig struct {
-	Name       string
-	Redis      string // file with the address of the present primary
-	Partitions int
-	TTL        time.Duration
-	Renew      time.Duration // Options.RenewEvery
-	Takeover   time.Duration // Cluster.Takeover
-	Log        bool
-	Gossip     string  // Cluster.Gossip; empty: any port of 127.0.0.1
-	Peer       string  // Cluster.Peer
-	Observed   bool    // notes when it has partitions
-	Cores      float64 // of a control group; 0: no limit
+	Name        string
+	Redis       string // file with the address of the present primary
+	Partitions  int
+	TTL         time.Duration
+	Renew       time.Duration // Options.RenewEvery
+	Takeover    time.Duration // Cluster.Takeover
+	AllReplicas bool          // redisarbiter.Options.AllReplicas
+	Log         bool
+	Gossip      string  // Cluster.Gossip; empty: any port of 127.0.0.1
+	Peer        string  // Cluster.Peer
+	Observed    bool    // notes when it has partitions
+	Cores       float64 // of a control group; 0: no limit
 }
 
 // order is what a node is told. It answers each by a report.
@@ -104,14 +107,14 @@ func runNode(text string) error {
 	})
 	defer client.Close()
 	o := &coord.Options{
-		Namespace: "holds", Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL, RenewEvery: cfg.Renew,
+		Namespace: namespace, Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL, RenewEvery: cfg.Renew,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
 	}
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
 	}
 	n := &node{cfg: cfg}
-	var arbiter fallback.Arbiter = redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+	var arbiter fallback.Arbiter = redisarbiter.New(client, setup{AllReplicas: cfg.AllReplicas}.redisOptions())
 	if cfg.Observed {
 		n.seen = &observed{Arbiter: arbiter}
 		arbiter = n.seen

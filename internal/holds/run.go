@@ -13,6 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
 
 // setup is what is to be shown.
@@ -22,6 +27,7 @@ type setup struct {
 	Takeover                 time.Duration
 	Renew                    time.Duration // Options.RenewEvery; 0: its default
 	Cores                    float64
+	AllReplicas              bool // redisarbiter.Options.AllReplicas
 	Log                      bool
 
 	hosts *hosts // a network namespace for each process; nil: all are on the loopback interface
@@ -48,6 +54,7 @@ type trial struct {
 	nodes   []*process  // that live
 	lost    uint64      // as far as counted
 	addrs   [][2]string // of nodes that start again at theirs: gossip, peers
+	note    string      // what else there is to say of the event
 }
 
 // newTrial starts the servers. end, which is to be called with an error as well, ends them and the nodes.
@@ -57,7 +64,7 @@ func newTrial(ctx context.Context, out io.Writer, s setup) (t *trial, end func()
 		return nil, func() {}, err
 	}
 	t = &trial{setup: s, ctx: ctx, out: out}
-	t.servers, err = newServers(ctx, dir, s.hosts)
+	t.servers, err = newServers(ctx, dir, s.hosts, s.AllReplicas)
 	return t, func() {
 		for _, n := range t.nodes {
 			n.end(true)
@@ -119,7 +126,7 @@ func (t *trial) begin() error {
 	for i := range t.Nodes {
 		n, err := launch(nodeConfig{
 			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
-			Cores: t.Cores,
+			Cores: t.Cores, AllReplicas: t.AllReplicas,
 		})
 		if err != nil {
 			return err
@@ -250,7 +257,9 @@ func (t *trial) show(e event) error {
 	if err != nil {
 		return err
 	}
-	return t.rowAfter(e.what, took, now-used, before, t.count())
+	what := e.what + t.note
+	t.note = ""
+	return t.rowAfter(what, took, now-used, before, t.count())
 }
 
 func (t *trial) row(what string, begun time.Time, used time.Duration, before, after count) error {
@@ -330,7 +339,7 @@ func (t *trial) failOver() error {
 	if err := t.servers.failOver(t.ctx); err != nil {
 		return err
 	}
-	return t.sleep(t.TTL * 6 / 5) // Grace
+	return t.grace()
 }
 
 func (t *trial) empty() error {
@@ -338,7 +347,54 @@ func (t *trial) empty() error {
 	if err := t.servers.fresh(); err != nil {
 		return err
 	}
-	return t.sleep(t.TTL * 6 / 5)
+	if t.AllReplicas {
+		if err := t.servers.follow(t.ctx); err != nil {
+			return err
+		}
+	}
+	return t.grace()
+}
+
+// grace waits until no partition is in Grace, and notes how long that took.
+func (t *trial) grace() error {
+	begun := time.Now()
+	client := redis.NewClient(&redis.Options{Addr: t.servers.primary.Addr})
+	defer client.Close()
+	q := t.TTL * 6 / 5
+	o := t.redisOptions()
+	o.ColdStart = false // an empty server is in Grace
+	ns, err := redisarbiter.New(client, o).Attach(t.ctx, fallback.Settings{
+		Namespace: namespace, Partitions: t.Partitions, Grace: q, Lease: t.TTL + t.TTL/10,
+	})
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	all := make([]fallback.Read, t.Partitions)
+	for i := range all {
+		all[i].Partition = uint32(i)
+	}
+	for {
+		states := ns.Verify(t.ctx, all)
+		if !slices.ContainsFunc(states, func(s fallback.State) bool { return s.Err != nil || s.Record.Grace > 0 }) {
+			t.note = fmt.Sprintf("; no partition in Grace after %.1f s", time.Since(begun).Seconds())
+			return nil
+		}
+		if time.Since(begun) > 3*q {
+			return fmt.Errorf("Grace is not over after %v: %w", 3*q, states[0].Err)
+		}
+		if err := t.sleep(100 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (s setup) redisOptions() *redisarbiter.Options {
+	o := &redisarbiter.Options{ColdStart: true}
+	if s.AllReplicas {
+		o.AllReplicas = 1
+	}
+	return o
 }
 
 // finish looks whether the locks exclude each other, and gives them back.

@@ -22,10 +22,11 @@ type servers struct {
 	primary *redistest.Server
 	replica *redistest.Server
 	hosts   *hosts // nil: on the loopback interface
+	durable bool   // each write is on the server's disk before it is answered
 }
 
-func newServers(ctx context.Context, dir string, h *hosts) (*servers, error) {
-	x := &servers{dir: dir, hosts: h}
+func newServers(ctx context.Context, dir string, h *hosts, durable bool) (*servers, error) {
+	x := &servers{dir: dir, hosts: h, durable: durable}
 	if err := x.fresh(); err != nil || h != nil {
 		return x, err
 	}
@@ -41,7 +42,11 @@ func (x *servers) start() (*redistest.Server, error) {
 	if x.hosts != nil {
 		return redistest.NewAt(x.hosts.redis(), dir)
 	}
-	return redistest.New(dir, "--repl-diskless-sync-delay", "0")
+	args := []string{"--repl-diskless-sync-delay", "0"}
+	if x.durable {
+		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
+	}
+	return redistest.New(dir, args...)
 }
 
 // fresh makes a server that has nothing the primary.
@@ -89,7 +94,7 @@ func (x *servers) follow(ctx context.Context) (err error) {
 	}
 }
 
-// failOver kills the primary, and promotes its replica.
+// failOver kills the primary, and promotes its replica. A durable one gets a replica of its own then.
 func (x *servers) failOver(ctx context.Context) error {
 	x.primary.Kill()
 	if err := x.replica.Replicate(ctx, nil); err != nil {
@@ -97,7 +102,10 @@ func (x *servers) failOver(ctx context.Context) error {
 	}
 	s := x.replica
 	x.replica = nil
-	return x.point(s)
+	if err := x.point(s); err != nil || !x.durable {
+		return err
+	}
+	return x.follow(ctx)
 }
 
 func (x *servers) info(ctx context.Context, s *redistest.Server, section string) (string, error) {
