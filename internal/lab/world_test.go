@@ -164,7 +164,7 @@ func (w *world) make(t *testing.T) (err error) {
 	if strings.Count(block.Text, zero) != 1 {
 		return fmt.Errorf("README's program has not one %s", zero)
 	}
-	block.Text = strings.Replace(block.Text, zero, `Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), More: agent.Options()}`, 1)
+	block.Text = strings.Replace(block.Text, zero, `Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Redis: agent.Redis(), More: agent.Options()}`, 1)
 	w.variable = filepath.Join(workDir, "variable")
 	if text, err = block.Program(root, string(frame)); err != nil {
 		return err

@@ -19,24 +19,39 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
 
 // ClusterVariable is the environment variable with the Addresses.
 const ClusterVariable = "HOLDFAST_LAB_CLUSTER"
 
-// Addresses are the options of a cluster that the environment has, as JSON.
+// Addresses are the options that the environment has, as JSON: of a cluster, if nothing else is said.
 type Addresses struct {
 	Gossip, GossipAdvertise, Peer, PeerAdvertise string
 
 	Seeds []string
+
+	AllReplicas int // of the arbiter's options
+}
+
+func addresses() (a Addresses) {
+	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// Redis returns the arbiter's options that the environment has, nil for the zero value.
+func Redis() *redisarbiter.Options {
+	if n := addresses().AllReplicas; n > 0 {
+		return &redisarbiter.Options{AllReplicas: n}
+	}
+	return nil
 }
 
 // Options returns the options that the environment has, with a logger that writes records as lines of standard error.
 func Options() *coord.Options {
-	var a Addresses
-	if err := json.Unmarshal([]byte(os.Getenv(ClusterVariable)), &a); err != nil {
-		panic(err)
-	}
+	a := addresses()
 	return &coord.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Cluster: &coord.Cluster{
 		Gossip: a.Gossip, GossipAdvertise: a.GossipAdvertise, Peer: a.Peer, PeerAdvertise: a.PeerAdvertise, Seeds: a.Seeds,
 	}}
