@@ -88,7 +88,7 @@ func (c *Coordinator) clean() {
 }
 
 // cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes the rows of
-// those that are. An error ends the look: these partitions come again in the next turn.
+// those that are. An error ends the look: these partitions come again in the next pass over all.
 func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most int) {
 	x := &c.remote.cleaner
 	if len(x.next) == 0 {

@@ -244,7 +244,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict = ans.Holder.Identity
 			return 0
 		}
-		a.lookAround()                                     // clean.go
+		a.lookAround()                                     // of permits: for rows that the arbiter does not name
 		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
 			return a.settle(nil, false, a.drop(ans.Ahead))
 		}
@@ -362,8 +362,8 @@ func (a *contender) lookAgainIn() time.Duration {
 	return o.RenewEvery
 }
 
-// redirect goes to the owner of the partition, as the arbiter says. Only if no node can reach the owner it is asked, by the
-// arbiter, to let go: never because a key is held or slow (rule 10).
+// redirect goes to the owner of the partition, as the arbiter says. The owner is asked through the arbiter to let go only if this node has had
+// no stream to it for a while: never because a key is held or slow (rule 10). A dead owner's partition is taken, and demoted.
 func (a *contender) redirect(r fallback.Record) time.Duration {
 	p := a.p
 	x, o := p.c.cluster, &p.c.opts

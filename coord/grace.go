@@ -35,7 +35,7 @@ func (x *sessions) replaced(now time.Time) {
 	x.sweepSince(now)
 }
 
-// graceOver notes that what was seen in Grace until then is in none any more.
+// graceOver notes that all Graces are over which were seen up to that time.
 func (x *sessions) graceOver(seen time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

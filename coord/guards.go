@@ -136,6 +136,7 @@ func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (pr
 		present = next
 	}
 	want := guardians.Choose(g.s.ID, present.Members, live)
+	// What a member promises for a version that it has voted on is worth nothing (G5): a next version is proposed, if need be with the same members.
 	voted := slices.ContainsFunc(present.Members, func(member string) bool {
 		_, v := g.ward.Promise(member)
 		return v >= present.Version

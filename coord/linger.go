@@ -13,8 +13,7 @@ type lingering struct {
 	x   *reading // nil: see key
 }
 
-// lingerer ends lingering. An entry is in the list at most once, however often it lingers, and Options.Handoff.Linger is
-// the same for all, so the list is in the order of time but for entries that were used again meanwhile.
+// lingerer ends lingering. An entry is in the list at most once, however often it lingers.
 type lingerer struct {
 	mu     mutex[leafRank] // protects list
 	list   []lingering

@@ -13,7 +13,7 @@ type link struct {
 	x    *cluster
 	s    *peer.Stream
 	down atomic.Bool
-	said atomic.Pointer[answer] // the last one that was worth something, never nil: Up stores an empty one; written with mu held
+	said atomic.Pointer[answer] // the latest that has moved the deadline on, never nil: Up stores an empty one; written with mu held
 	// session is the other node's; nil until the node has stated one. Written with mu held.
 	session atomic.Pointer[string]
 	quota

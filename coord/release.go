@@ -96,7 +96,7 @@ func (c *Coordinator) sendReleases() {
 			if len(left) > 0 {
 				c.debts.releases.again(left)
 			}
-			if !relief.Stop() && <-relieved { // or there may be no release left, for a moment, that Close waits for
+			if !relief.Stop() && <-relieved { // relieve has begun: if it has started another sender, this one ends
 				c.debts.releases.senders.Add(-1)
 				return
 			}

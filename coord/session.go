@@ -158,7 +158,7 @@ func (c *Coordinator) maintain(s *session) error {
 	}
 	c.sessions.why.Store(&err)
 	var a after
-	frozen, left := c.loseSession(s, err, &a)
+	frozen, left := c.loseSession(s, err, &a) // after a step of the wall clock: partitions that are to be demoted, for so long at most (stepped.go)
 	cancel(err)
 	a.do(c)
 	if c.cluster != nil {

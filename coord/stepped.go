@@ -14,7 +14,7 @@ import (
 //   - the holds of other nodes, which stay in force;
 //   - the locks that this node's own callers have just lost. A caller may still be at work, so such a
 //     row stays, as a rule until the arbiter counts the old session dead. No rule relies on that: a
-//     caller that asks between the step and the session's end is told at once, and its key is free.
+//     lock that is looked at between the step and the session's end is lost at once, without a row.
 //
 // A key that had no holder is free at once.
 

@@ -23,7 +23,7 @@ func (c *Coordinator) witness(ctx context.Context, p *partition, known fallback.
 
 // contradict is witness after an answer that may be of older data, outside of Grace.
 func (c *Coordinator) contradict(ctx context.Context, p *partition, known fallback.Token) (fallback.Record, error) {
-	before := c.sessions.graceSince(c.now().Add(-c.opts.Grace))
+	before := c.sessions.graceSince(c.now().Add(-c.graceTime()))
 	r, err := c.witness(ctx, p, known)
 	if err == nil && r.Grace > 0 && !before { // else it is the same incident
 		c.opts.Logger.Warn("holdfast: the arbiter has older data than before, under the same identity: Grace",

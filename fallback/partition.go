@@ -64,7 +64,7 @@ func (p *Partition) Format(m Moment, grace int64) {
 }
 
 // enter comes before everything else: it notices a server that is not the one that wrote the record, and the end of
-// Grace. A server that has only changed its name is as one after its Grace.
+// Grace. A server that has only changed its name gives a partition without an owner its next epoch, as the end of Grace does.
 func (p *Partition) enter(m Moment) {
 	if !guard.Grace {
 		m.Grace = 0

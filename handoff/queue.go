@@ -1,10 +1,11 @@
 // Package handoff passes a key's lock among the waiters of one process, in memory, while the process has a hold on the
 // key: the last and cheapest rung of the ladder.
 //
-// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block of fencing tokens.
-// Under one hold the waiters take turns, first come, first served, each with the next token. The hold goes back
-// when no waiter has come for a while (Linger), when it was recalled because another process waits and the quantum
-// (MaxTurns, MaxHold) is used up, or when the block is.
+// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block of
+// fencing tokens. Under one hold the waiters take turns, first come, first served, each with the next
+// token. The hold goes back when no waiter has come for a while (Linger), when the block is used up, or
+// when it was recalled because another process waits, and no waiter is left or the quantum (MaxTurns,
+// MaxHold) is used up.
 //
 // The package is a state machine without goroutines, channels or a clock: its caller keeps a [Queue] under a mutex of
 // its own, passes the time in, and does what the answers say.
@@ -288,8 +289,9 @@ func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
 	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
 }
 
-// Recall says that another process waits for the key. A lingering hold is to be given back at once; one in use when Done says
-// so, at the end of the quantum, which counts from the first recall under the hold.
+// Recall says that another process waits for the key. A lingering hold is to be given back at once; one
+// in use when Done says so: after the running turn if no waiter is left, else at the end of the quantum,
+// which counts from the first recall under the hold.
 func (q *Queue[T]) Recall(now time.Time) Next {
 	switch {
 	case q.state == Lingering:

@@ -381,7 +381,7 @@ func (t *trial) grace() error {
 			return nil
 		}
 		if time.Since(begun) > 3*q {
-			return fmt.Errorf("Grace is not over after %v: %w", 3*q, states[0].Err)
+			return fmt.Errorf("partitions are in Grace after %v: %w", 3*q, states[0].Err)
 		}
 		if err := t.sleep(100 * time.Millisecond); err != nil {
 			return err

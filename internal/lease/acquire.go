@@ -18,8 +18,8 @@ type moving struct {
 	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// take begins to acquire the partition, unless it has just been tried in vain: the shell makes the calls, partition.startAcquiring. It
-// reports whether the result is to be waited for.
+// take begins to acquire the partition: the shell makes the calls, partition.startAcquiring. It does not where that was tried in vain a moment ago, or the
+// partition was revoked, or something else is done with it, or without a session. It reports whether the result is to be waited for.
 func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:

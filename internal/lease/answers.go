@@ -30,7 +30,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	if f.Count == 0 {
 		k = nil // the owner answers for a hold that this node has stated or offered
 	}
-	// Of a doubtful grant: the arbiter knows the present owner of the partition.
+	// If the grant is doubtful the arbiter is asked: it knows the present owner of the partition.
 	doubtful := k != nil && !p.believable(fallback.Token(f.Token), now)
 	if k == nil || doubtful || s == nil || p.own != nil || k.request.session != s || k.q.State() != handoff.Idle {
 		p.notRequested(l, f, k, doubtful, deadline, pongs, now, fx)

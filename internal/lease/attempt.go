@@ -22,13 +22,18 @@ func (p *Partition) Busy(k *Key) (busy, own bool) {
 	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }
 
-// Live returns the key with a name if its hold is in force or it has none, and a new one otherwise.
+// Live returns the key with a name if its hold is in force, with a token for the next turn, or if it has no hold; and a new one otherwise.
 func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	if k == nil {
 		return p.Key(name)
 	}
 	if k.q.State() != handoff.Idle && !p.InForce(k, now, fx) {
-		return p.Key(name) // the other one was forgotten with its hold
+		return p.Key(name) // the other one may have been forgotten with its hold
+	}
+	if p.dry(k) {
+		k.q.Relax()
+		p.giveBack(k, now, fx)
+		return p.Key(name)
 	}
 	return k
 }

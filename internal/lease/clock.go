@@ -30,8 +30,8 @@ func Stepped(deadline, now time.Time) bool {
 	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()
 }
 
-// Over reports whether a time has passed by every node's clock, where [Past] is for what this node alone relies on: so much time has
-// passed, as the monotonic clock goes on by no more than that. The wall clock may step, and says nothing.
+// Over reports whether a time has passed, where [Past] is for what this node alone relies on: so much time has gone by as the monotonic
+// clock says at most. If other nodes rely on t, Margin is in it already. The wall clock may step, and says nothing.
 func Over(t, now time.Time) bool { return !now.Before(t) }
 
 // Later returns the later of two times.

@@ -2,12 +2,12 @@ package lease
 
 import "time"
 
-// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go, which comes later.
+// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
 	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
-	reliedUntil      time.Time // when it has, of an epoch that the arbiter may not have demoted
+	reliedUntil      time.Time // when the last such deadline has passed, of an epoch that the arbiter may not have demoted
 	unreachableSince time.Time // its owner cannot be reached
 }
 

@@ -33,7 +33,7 @@ func (p *Partition) Pending() *Ordered {
 	return p.out
 }
 
-// Done forgets the ordered effects. One frame's memory is kept: most events send one.
+// Done forgets the ordered effects. Their memory is kept for the next event, and cleared if there was more than one frame: most events send one.
 func (p *Partition) Done() {
 	o := p.out
 	if len(o.Frames) > 1 {

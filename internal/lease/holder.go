@@ -29,9 +29,9 @@ func (r *request) id() fallback.Identity {
 // have made it, and makes its first call: contender.first.)
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
-// want is Want. direct leaves out the node that should own the partition: it has just said that it does not, or it was this node until now, or
-// its stream has ended.
-func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
+// want is Want. toArbiter leaves out the node that should own the partition: it has just said that it does not, or it was this node until now, or
+// its stream has ended, or what it granted was doubtful or came too late.
+func (p *Partition) want(k *Key, now time.Time, fx *Effects, toArbiter bool) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() == 0 || k.contender != nil || k.request.link != nil {
 		return
 	}
@@ -39,7 +39,7 @@ func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 		p.wantHere(k, now, fx)
 		return
 	}
-	if !direct {
+	if !toArbiter {
 		r := p.cfg.View.Route(p.number)
 		if r.Link != nil && p.ask(k, r.Link) {
 			return
@@ -53,9 +53,9 @@ func (p *Partition) want(k *Key, now time.Time, fx *Effects, direct bool) {
 }
 
 // wantAll is want for every key: the partition has another owner.
-func (p *Partition) wantAll(now time.Time, fx *Effects, direct bool) {
+func (p *Partition) wantAll(now time.Time, fx *Effects, toArbiter bool) {
 	for _, k := range p.table.keys {
-		p.want(k, now, fx, direct)
+		p.want(k, now, fx, toArbiter)
 	}
 }
 

@@ -23,7 +23,7 @@ type Key struct {
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
 	wanted chan struct{} // closed when another caller or node asks for the key; nil: the turn that runs does not want to be told
 
-	// In brackets: the methods that read it.
+	// In brackets: the methods for which it is there.
 	seen    uint64 // the token of the turn that was looked at last, for operators (Overdue, held)
 	since   Moment // when that turn began, or was first looked at (Overdue, held); or the lingering (Relax)
 	told    bool   // a record was written of that turn (Overdue)

@@ -17,12 +17,17 @@ func (p *Partition) Lingers(k *Key) bool {
 
 // Enter gives a lingering hold's next turn to the caller, if there is one. The hold is in force.
 func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
-	if k.q.State() != handoff.Lingering {
+	if k.q.State() != handoff.Lingering || p.dry(k) {
 		return nil, 0, 0
 	}
 	path := p.supply(k)
 	fence, _ := k.q.Enter() // it lingers
 	return p.begin(k, fence, path, at), fence, path
+}
+
+// dry reports whether the key lingers under an own hold, for which the ownership has no token left.
+func (p *Partition) dry(k *Key) bool {
+	return k.hold.source == SourceOwn && k.q.State() == handoff.Lingering && p.own != nil && p.own.seq >= noSeq
 }
 
 // supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.

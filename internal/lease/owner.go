@@ -9,7 +9,7 @@ import (
 )
 
 // lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and noSeq when nothing is
-// granted any more.
+// granted any more, nor is a key's next turn.
 const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
 
 // serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two comparisons.

@@ -52,7 +52,7 @@ type table struct {
 	peak   int             // largest size of keys since it was made
 	links  []Link          // that the keys have asked, or that have asked for them, and perhaps some more
 	unsure bool            // a hold of another node may be recalled, or its node out of reach
-	recent *Key            // one of them: the last one found
+	recent *Key            // the key that was found last
 	good   Moment          // until when the monotonic clock alone decides that its hold is in force
 	unused *Key            // one to be used again
 	spare  *hold           // a hold to be used again
@@ -82,7 +82,7 @@ type tokens struct {
 	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
 }
 
-// closing is how far a partition is on its way to the end of its coordinator.
+// closing has what the end of the coordinator asks for, and what contenders at the arbiter wait for.
 type closing struct {
 	ending  Ending
 	turns   int     // that run

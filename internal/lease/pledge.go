@@ -77,7 +77,7 @@ func (x *Pledge) Retract() {
 // for the key; at once, if one has. If none is inside then, the turn ends with that.
 func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now time.Time, fx *Effects) {
 	k := t.Key(fence)
-	if k == nil || t.lost != nil {
+	if k == nil {
 		callers.Shut()
 		return
 	}
@@ -111,7 +111,7 @@ func (p *Partition) Pledge(t *Turn, now time.Time) {
 // reports whether the turn has ended.
 func (p *Partition) Retire(t *Turn, fence uint64, now time.Time, fx *Effects) (ended bool) {
 	k := t.Key(fence)
-	if k == nil || t.lost != nil {
+	if k == nil {
 		return true
 	}
 	return p.vacated(k, now, fx)

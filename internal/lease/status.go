@@ -43,7 +43,8 @@ type Naming uint8
 
 // The namings of a partition.
 const (
-	// NamedElsewhere: as far as this node knows, the record does not name it.
+	// NamedElsewhere: this node has no reason to look. After an ownership that lapsed the record may name it still: the next request
+	// makes it look.
 	NamedElsewhere Naming = iota
 	// NamedPerhaps: the record may name this node. An answer to Acquire came too late, or another node was referred
 	// to this one. The node looks at the record.

@@ -125,6 +125,26 @@ func TestDuty_TheTokensOfAnEpochRunOut(t *testing.T) {
 	}
 }
 
+// A key that lingers gets no token past the last one.
+func TestEnter_TheTokensOfAnEpochRunOut(t *testing.T) {
+	p := serving(t)
+	k := p.Key("k")
+	turn, fence := p.BeginOwn(k, start, 0)
+	p.cfg.Handoff.Linger = time.Second
+	var fx Effects
+	if _, state := p.Unlock(turn, fence, start, &fx); state != TurnRuns || !p.Lingers(k) {
+		t.Fatal("it does not linger:", state)
+	}
+	p.own.seq = noSeq
+	if turn, fence, _ := p.Reenter(k, start); turn != nil {
+		t.Error("granted with token", fence)
+	}
+	k = p.Live(k, "k", start, &fx)
+	if turn, _ := p.BeginOwn(k, start, 0); turn != nil || !k.Idle() || p.basis.holds != 0 {
+		t.Errorf("granted %v, idle %t, %d holds", turn != nil, k.Idle(), p.basis.holds)
+	}
+}
+
 func TestForswear_NotWhatIsServed(t *testing.T) {
 	p := serving(t)
 	if p.Forswear(100) || p.MayForswear(false, start) {

@@ -84,9 +84,9 @@ func (t *Turn) Lost() *Loss { return t.lost }
 // Is reports whether the turn is the one that began with a token, and was not unlocked.
 func (t *Turn) Is(fence uint64) bool { return t.fence == fence }
 
-// Key returns the key that the turn is of, nil if it was lost and the key is another turn's now.
+// Key returns the key that the turn is of, nil if it was unlocked or lost, or the key is not in use.
 func (t *Turn) Key(fence uint64) *Key {
-	if t.fence != fence || !t.key.known {
+	if t.fence != fence || t.lost != nil || !t.key.known {
 		return nil
 	}
 	return t.key

@@ -18,7 +18,8 @@ import (
 // nothing, and tidy forgets it. Another grantor's key is kept in the shell's list (Keep, finish): giveback.go.
 
 // EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
-// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured.
+// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured; and so does the last turn
+// after a Pass, as finish reads the clock for how long it ran.
 func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||

@@ -15,7 +15,7 @@ type Snapshot struct {
 	Rows    []fallback.Row
 	Own     Tenure         // zero: this node does not serve it
 	Busy    int            // the first ones have been in use since they were last verified
-	Further bool           // there is another snapshot of the partition, with more of its keys
+	Further bool           // it goes on with keys of a partition of which another snapshot comes first
 	Known   fallback.Token // what was seen before the arbiter is asked
 }
 

@@ -13,7 +13,7 @@ import (
 // already if that has happened.
 func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	k := t.Key(fence)
-	if k == nil || t.lost != nil {
+	if k == nil {
 		return wantedAlready
 	}
 	if k.wanted == nil {
@@ -39,8 +39,8 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	default:
 		id := ours(f)
 		p.send(l, peer.Deny, string(f.Key), id)
-		// As a rule a recall has met the release that is on its way. If there was a row, its importer removes it. Asked
-		// in doubt, this node does: not what a mistaken owner says of others; and a dead session is evicted.
+		// As a rule a recall has met the release that is on its way. If there was a row, the owner that has read it removes it. If it only
+		// asks, this node removes it itself, but no row of another session: the owner may be mistaken, and rows of dead sessions are evicted.
 		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID && !p.toCome(id) {
 			fx.Releases = append(fx.Releases, p.ReleaseOf(string(f.Key), id))
 		}

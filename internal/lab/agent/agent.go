@@ -25,7 +25,8 @@ import (
 // ClusterVariable is the environment variable with the Addresses.
 const ClusterVariable = "HOLDFAST_LAB_CLUSTER"
 
-// Addresses are the options that the environment has, as JSON: of a cluster, if nothing else is said.
+// Addresses are the options that the environment has, as JSON: of a cluster, if nothing else
+// is said.
 type Addresses struct {
 	Gossip, GossipAdvertise, Peer, PeerAdvertise string
 
