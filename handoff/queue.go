@@ -1,14 +1,14 @@
-// Package handoff passes a key's lock among the waiters of one process, in memory, while the process has a hold on the
-// key: the last and cheapest rung of the ladder.
+// Package handoff passes a key's lock among the waiters of one process, in memory, while the
+// process has a hold on the key: the last and cheapest rung of the ladder.
 //
-// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block of
-// fencing tokens. Under one hold the waiters take turns, first come, first served, each with the next
-// token. The hold goes back when no waiter has come for a while (Linger), when the block is used up, or
-// when it was recalled because another process waits, and no waiter is left or the quantum (MaxTurns,
-// MaxHold) is used up.
+// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block
+// of fencing tokens. Under one hold the waiters take turns, first come, first served, each with
+// the next token. The hold goes back when no waiter has come for a while (Linger), when the block
+// is used up, or when it was recalled because another process waits, and no waiter is left or the
+// quantum (MaxTurns, MaxHold) is used up.
 //
-// The package is a state machine without goroutines, channels or a clock: its caller keeps a [Queue] under a mutex of
-// its own, passes the time in, and does what the answers say.
+// The package is a state machine without goroutines, channels or a clock: its caller keeps a
+// [Queue] under a mutex of its own, passes the time in, and does what the answers say.
 package handoff
 
 import (
@@ -216,8 +216,8 @@ func (q *Queue[T]) Begin(token uint64) bool {
 // grantor at hand, which gives each turn its token. Call it before Enter and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
-// Rest ends the running turn if there are no waiters and the hold was not recalled: what Done does then, if there is to be
-// lingering. It reports whether it did.
+// Rest ends the running turn if there are no waiters and the hold was not recalled: what Done does
+// then, if there is to be lingering. It reports whether it did.
 func (q *Queue[T]) Rest() bool {
 	if q.state != Turn || q.waiting > 0 || !q.recalled.IsZero() {
 		return false
@@ -229,8 +229,9 @@ func (q *Queue[T]) Rest() bool {
 // Keep is Rest under a hold that has a turn left.
 func (q *Queue[T]) Keep() bool { return q.left > 0 && q.Rest() }
 
-// Pass ends the running turn and gives the next one, with a token of the caller's, to the first waiter, if there is one
-// and the hold was not recalled: Supply and Done in one. It returns nil if it did nothing.
+// Pass ends the running turn and gives the next one, with a token of the caller's, to the first
+// waiter, if there is one and the hold was not recalled: Supply and Done in one. It returns nil if
+// it did nothing.
 func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	w := q.first
 	if q.state != Turn || w == nil || !q.recalled.IsZero() {
@@ -289,9 +290,9 @@ func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
 	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
 }
 
-// Recall says that another process waits for the key. A lingering hold is to be given back at once; one
-// in use when Done says so: after the running turn if no waiter is left, else at the end of the quantum,
-// which counts from the first recall under the hold.
+// Recall says that another process waits for the key. A lingering hold is to be given back at
+// once; one in use when Done says so: after the running turn if no waiter is left, else at the end
+// of the quantum, which counts from the first recall under the hold.
 func (q *Queue[T]) Recall(now time.Time) Next {
 	switch {
 	case q.state == Lingering:
