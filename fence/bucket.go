@@ -17,7 +17,8 @@ import (
 // that read objects by themselves skip that line. Its methods are safe for concurrent use.
 type Bucket struct {
 	// URL is what the names of objects are appended to, such as "https://bucket.s3.eu-west-1.amazonaws.com/". It must be
-	// set. Names are taken as they are: their special characters are escaped as in a URL.
+	// set. Names are appended as they are: escape what is special
+	// in a URL ([url.PathEscape]), or "a?1" and "a?2" are one object.
 	URL string
 
 	// Client sends the requests. Its Transport signs them, if the store wants that. Nil: [http.DefaultClient].

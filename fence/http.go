@@ -56,7 +56,8 @@ func FromContext(ctx context.Context) (token coord.Fence, ok bool) {
 // Require lets requests through that come with a token, and safe ones (GET, HEAD, OPTIONS, TRACE) also
 // without. Others are answered with 428 (Precondition Required), and 400 if the header has no token. It
 // compares nothing: the handler does that with [FromContext], in the transaction that writes, and answers
-// with [WriteError].
+// with [WriteError]. The header has to come from clients that you trust, or a proxy that removes it: one with the
+// highest number there is would have all later holders refused.
 func Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := r.Header.Get(Header)

@@ -106,8 +106,8 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 // Once calls fn in a transaction that has the ID, and commits; it returns nil if this was done, now or before. Calls with the same ID in other
 // processes wait for its lock, "inbox/" and the ID, which saves the database transactions that wait for each other.
 //
-// After an error nothing was written, and the call may be made again. One that is not known to have been committed is looked for by its ID,
-// so fn may be called again, and its work is in the database once. fn must do all that it does with tx, must neither commit nor roll
+// After an error nothing was written, unless that Is [ErrUnknown]; the call may be made again in either case. One that is not known to have been committed is
+// looked for by its ID, so fn may be called again, and its work is in the database once. fn must do all that it does with tx, must neither commit nor roll
 // back, and must heed its context, which ends with ctx and if the lock is lost.
 func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	for n := 1; ; n++ {

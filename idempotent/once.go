@@ -76,7 +76,8 @@ func New(locks *coord.Coordinator, store Store, opts *Options) *Executor {
 	}
 }
 
-// Once calls fn, unless that has been done with the same id: see [Executor.Once]. Its options are the defaults.
+// Once calls fn, unless that has been done with the same id: see [Executor.Once]. Its options are the defaults, but that any number of callers of a
+// process may wait for one ID: Options.MaxWaiters counts those of an [Executor].
 func Once(ctx context.Context, locks *coord.Coordinator, store Store, id string, fn func(ctx context.Context, l coord.Lock) error) error {
 	return New(locks, store, nil).Once(ctx, id, fn)
 }

@@ -16,6 +16,9 @@ type oldKeys struct {
 }
 
 const (
+	// A request that a client library has sent again, as its reply was lost, finds its own key.
+	setScript = `if redis.call("set", KEYS[1], ARGV[1], "nx", "px", ARGV[2]) then return 1 end ` +
+		`if redis.pcall("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`
 	renewScript = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`
 	freeScript  = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`
 )
@@ -50,9 +53,7 @@ func (o *oldKeys) each(ctx context.Context, send func(p redis.Pipeliner, key str
 func (o *oldKeys) set(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	call, cancel := context.WithTimeout(ctx, o.ttl/3)
-	y, n, err := o.each(call, func(p redis.Pipeliner, key string) redis.Cmder {
-		return p.SetNX(call, key, o.token, o.ttl)
-	}, func(c redis.Cmder) (bool, error) { return c.(*redis.BoolCmd).Result() })
+	y, n, err := o.script(call, setScript, o.token, o.ttl.Milliseconds())
 	cancel()
 	if err != nil && ctx.Err() == nil { // an answer that was lost may have been yes
 		call, cancel = context.WithTimeout(ctx, o.ttl/3)

@@ -59,6 +59,29 @@ func TestBoth_TryLock(t *testing.T) {
 	}
 }
 
+// The reply to the request that sets the old key is lost, and the client sends it again: the key that it finds is its own.
+func TestLock_AReplyIsLost(t *testing.T) {
+	s := redistest.Start(t)
+	x := redistest.StartProxy(t, s.Addr)
+	client := redis.NewClient(&redis.Options{Addr: x.Addr})
+	defer client.Close()
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.TryLock(t.Context(), "before") // there is a connection
+	if err != nil || l.Unlock() != nil {
+		t.Fatal(err)
+	}
+	x.Lose("$1\r\nk\r\n")
+	if l, err = b.TryLock(t.Context(), "k"); err != nil || x.Lost.Load() != 1 {
+		t.Fatalf("%v; %d replies were lost", err, x.Lost.Load())
+	}
+	if err := l.Unlock(); err != nil || s.Client(t).Exists(t.Context(), "k").Val() != 0 {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
 // More than half of the keys are the lock, as the real library has it, whichever they are.
 func TestRueidislockKeys(t *testing.T) {
 	s := redistest.Start(t)

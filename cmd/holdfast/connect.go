@@ -236,13 +236,14 @@ func (s *settings) explain(err error) error {
 	return err
 }
 
-// place is the URL without what is secret.
+// place is the URL without what may be secret: the query has the password where another server's is in front, or pgx has it.
 func (s *settings) place() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
 		return "--url"
 	}
-	return u.Redacted()
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }
 
 // member starts a process with a session, which locks at the arbiter. Its times fit those of the namespace, so that no process has to take

@@ -125,6 +125,7 @@ func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h ho
 type execution struct {
 	killAfter time.Duration
 	signals   chan os.Signal // of this process, from its start on
+	first     chan os.Signal // those that end this process, while no command runs
 }
 
 // A signalError is the cause of a wait that a signal has ended.
@@ -143,12 +144,12 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	defer signal.Stop(x.signals)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	first := make(chan os.Signal, 1)
-	signal.Notify(first, ending...)
-	defer signal.Stop(first)
+	x.first = make(chan os.Signal, 1)
+	signal.Notify(x.first, ending...)
+	defer signal.Stop(x.first)
 	go func() {
 		select {
-		case got := <-first:
+		case got := <-x.first:
 			cancel(signalError{got.(syscall.Signal)})
 		case <-ctx.Done():
 		}
@@ -221,6 +222,8 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 
 // run runs the command until it has ended. It is ended if the lock is lost.
 func (x *execution) run(l hold, env, args []string) error {
+	signal.Stop(x.first)
+	defer signal.Notify(x.first, ending...)
 	for more := true; more; { // what came before is not the command's
 		select {
 		case got := <-x.signals:

@@ -39,6 +39,7 @@ func TestLock_TheCommandAndItsEnd(t *testing.T) {
 		{"no command", []string{"lock", "k", "--"}, "", 125, "", "two dashes"},
 		{"no URL", []string{"lock", "--url", "http://x", "k", "--", "true"}, "", 125, "", "redis+cluster://"},
 		{"a secret stays one", []string{"lock", "--timeout", "300ms", "--url", "redis://:secret@127.0.0.1:1", "k", "--", "true"}, "", 125, "", "127.0.0.1:1"},
+		{"nor one in the query", []string{"lock", "--timeout", "300ms", "--url", "redis+sentinel://127.0.0.1:1?master_name=m&password=secret", "k", "--", "true"}, "", 125, "", "127.0.0.1:1"},
 		{"elected", []string{"elect", "e", "--", "sh", "-c", "echo $HOLDFAST_KEY; exit 3"}, "", 3, "election/e\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,16 +124,7 @@ func TestLock_ALostLockEndsTheCommand(t *testing.T) {
 	} {
 		x := n.start("lock", name, "--", "sh", "-c", script)
 		x.says("ready")
-		// Its rows are removed, as when data are lost: the lock is superseded.
-		keys, err := n.client.Keys(t.Context(), "{holdfast:p*}").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, key := range keys {
-			if err := n.client.HDel(t.Context(), key, "r:"+name).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		n.remove(name)
 		x.want(statusLost)
 		if !strings.Contains(x.err.String(), "lost") {
 			t.Errorf("%s: %s", name, x.err.String())
@@ -205,6 +197,38 @@ func TestElect_HandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.want(128 + int(syscall.SIGTERM))
+}
+
+// A signal while a command runs is the command's: a leader that has lived through one campaigns again when it loses its term.
+func TestElect_ASignalIsTheCommands(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	x := n.start("elect", "e", "--", "sh", "-c", "trap 'echo hears' HUP; echo leads; while :; do sleep 0.1; done")
+	x.says("leads")
+	if err := x.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	x.says("hears")
+	n.remove("election/e")
+	x.says("leads")
+	if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	x.want(128 + int(syscall.SIGTERM))
+}
+
+// remove removes the rows of a key, as when data are lost: its lock is superseded.
+func (n *namespace) remove(key string) {
+	n.t.Helper()
+	parts, err := n.client.Keys(n.t.Context(), "{holdfast:p*}").Result()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range parts {
+		if err := n.client.HDel(n.t.Context(), p, "r:"+key).Err(); err != nil {
+			n.t.Fatal(err)
+		}
+	}
 }
 
 // A command excludes the callers of a cluster, whose nodes own the key's partition, and they it.

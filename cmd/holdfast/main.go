@@ -80,6 +80,8 @@ func run(args []string) int {
 	return x.status
 }
 
+const defaultURL = "redis://127.0.0.1:6379"
+
 func newRoot() *cobra.Command {
 	s := &settings{}
 	root := &cobra.Command{
@@ -95,7 +97,8 @@ func newRoot() *cobra.Command {
 		},
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&s.url, "url", "u", env("HOLDFAST_URL", "redis://127.0.0.1:6379"), "the arbiter: "+schemes()+" (HOLDFAST_URL)")
+	f.StringVarP(&s.url, "url", "u", env("HOLDFAST_URL", defaultURL), "the arbiter: "+schemes()+" (HOLDFAST_URL)")
+	f.Lookup("url").DefValue = defaultURL // which help prints: the environment's may have a password in it
 	f.StringVarP(&s.namespace, "namespace", "N", env("HOLDFAST_NAMESPACE", "holdfast"), "coord.Options.Namespace of the application (HOLDFAST_NAMESPACE)")
 	f.StringVar(&s.name, "name", env("HOLDFAST_NAME", defaultName()), "what the nodes' logs call this process (HOLDFAST_NAME)")
 	f.BoolVar(&s.json, "json", false, "print JSON")

@@ -198,3 +198,15 @@ func (x *command) line() string {
 		got = append(got, b[0])
 	}
 }
+
+// Help does not print what the environment has, which may be a password.
+func TestHelp_KeepsSecrets(t *testing.T) {
+	t.Setenv("HOLDFAST_URL", "redis://:secret@redis:6379")
+	root := newRoot()
+	var out strings.Builder
+	root.SetOut(&out)
+	root.SetArgs([]string{"top", "--help"})
+	if err := root.Execute(); err != nil || !strings.Contains(out.String(), defaultURL) || strings.Contains(out.String(), "secret") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
