@@ -18,6 +18,7 @@ type contender struct {
 	wake  chan struct{}     // capacity 1: something may have changed
 	over  chan struct{}     // closed when the contender is over
 	evict fallback.Identity // the hold of a session that was seen dead
+	gone  string            // a session that was seen dead, and has or had the hold or waits for it
 	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
@@ -211,7 +212,7 @@ func (a *contender) request(s *session) (r fallback.LockRequest, known fallback.
 	id, known, wait, ok := p.Begin(a.Contender, s.Session, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
-	return fallback.LockRequest{Partition: p.Number(), Key: a.Name, Me: id, Block: lease.Block, Wait: wait, Evict: a.evict}, known, ok
+	return fallback.LockRequest{Partition: p.Number(), Key: a.Name, Me: id, Block: lease.Block, Wait: wait, Evict: a.evict, Gone: a.gone}, known, ok
 }
 
 // install gives the hold to the first waiter. It reports false if there is none, or if the answer came too late.
@@ -241,12 +242,12 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		}
 		again, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session)
 		if dead && a.evict != ans.Holder.Identity { // else it was to be evicted by this request, and the arbiter did not
-			a.evict = ans.Holder.Identity
+			a.evict, a.gone = ans.Holder.Identity, ans.Holder.Session
 			return 0
 		}
 		a.lookAround()                                     // of permits: for rows that the arbiter does not name
 		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
-			return a.settle(nil, false, a.drop(ans.Ahead))
+			return a.remove(ans.Ahead)
 		}
 		if ans.Size != 0 {
 			key, m := fallback.Split(a.Name)
@@ -256,7 +257,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 	case ans.Verdict == fallback.Promised:
 		// The one that it is promised to wakes this one when it is done. If it does not come, a waiter has to look.
 		if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session); dead {
-			return a.settle(nil, false, a.drop(a.p.ReleaseOf(a.Name, ans.Holder.Identity)))
+			return a.remove(a.p.ReleaseOf(a.Name, ans.Holder.Identity))
 		}
 		return a.settle(nil, false, jitter(min(ans.Retry+5*time.Millisecond, a.lookAgainIn())))
 	case ans.Verdict == fallback.InGrace:
@@ -280,6 +281,16 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 func (a *contender) ahead(r fallback.Release) bool {
 	_, dead := a.p.c.sessions.others.ask(a, a.p.c, r.Session)
 	return dead
+}
+
+// remove has a dead session's requests removed from the key's queue: all by the next call. An arbiter of the user's may know of no
+// [fallback.LockRequest.Gone]: then the request by its name.
+func (a *contender) remove(r fallback.Release) time.Duration {
+	if a.gone != r.Session {
+		a.gone = r.Session
+		return 0
+	}
+	return a.settle(nil, false, a.drop(r))
 }
 
 // drop has a dead session's request removed, and returns for how long to pause then. If it is there again the release is under way, or it waits

@@ -98,29 +98,70 @@ func TestADeadHolderIsFoundOutByThoseWhoNeverWaitForLong(t *testing.T) {
 	}
 }
 
+// What dead processes wanted is out of the way as soon as they are known to be dead, however much it is, and by whatever name they wait: no
+// later caller waits for a promise to each of them to lapse.
 func TestDeadWaitersHoldNobodyUp(t *testing.T) {
-	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		net := &faulty{Arbiter: a}
-		holder := start(t, net, nil)
-		defer lock(t, holder, "k").Unlock()
-		for range 20 {
-			w := start(t, net, nil)
-			go func() {
-				if l, err := w.Lock(t.Context(), "k"); err == nil {
-					_ = l.Unlock()
+	type ask = func(ctx context.Context, c *coord.Coordinator) (free func() error, err error)
+	exclusive := func(ctx context.Context, c *coord.Coordinator) (func() error, error) {
+		l, err := c.Lock(ctx, "k")
+		return l.Unlock, err
+	}
+	reading := func(ctx context.Context, c *coord.Coordinator) (func() error, error) {
+		l, err := c.RLock(ctx, "k")
+		return l.Unlock, err
+	}
+	permits := func(n int) ask {
+		return func(ctx context.Context, c *coord.Coordinator) (func() error, error) {
+			x, err := c.Semaphore("k", 10).Acquire(ctx, n)
+			return x.Release, err
+		}
+	}
+	permit, all := permits(1), permits(10)
+	for name, x := range map[string]struct {
+		hold, wait, ask ask
+		processes, each int
+	}{
+		"writers":                     {exclusive, exclusive, exclusive, 20, 1},
+		"readers":                     {exclusive, reading, reading, 20, 1},
+		"readers, before a writer":    {exclusive, reading, exclusive, 20, 1},
+		"permits of one process":      {all, permit, permit, 1, 40},
+		"permits of many processes":   {all, permit, all, 10, 4},
+		"those who want more permits": {permit, all, all, 1, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net := &faulty{Arbiter: a}
+				held, err := x.hold(t.Context(), start(t, net, nil))
+				if err != nil {
+					t.Fatal(err)
 				}
-			}()
-			synctest.Wait() // it is in the queue
-		}
-		other := start(t, a, nil)
-		net.cut()
-		defer net.mend()
-		begin := time.Now()
-		unlock(t, lock(t, other, "k"))
-		if d := time.Since(begin); d > 10500*time.Millisecond {
-			t.Errorf("free after %v: more than T + 0.5 s", d)
-		}
-	})
+				defer held()
+				for range x.processes {
+					w := start(t, net, nil)
+					for range x.each {
+						go func() {
+							if free, err := x.wait(t.Context(), w); err == nil {
+								_ = free()
+							}
+						}()
+						synctest.Wait() // it is in the queue
+					}
+				}
+				other := start(t, a, nil)
+				net.cut()
+				defer net.mend()
+				begin := time.Now()
+				free, err := x.ask(t.Context(), other)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = free()
+				if d := time.Since(begin); d > 10500*time.Millisecond {
+					t.Errorf("free after %v: more than T + 0.5 s", d)
+				}
+			})
+		})
+	}
 }
 
 func TestASweepThatFailsIsTriedAgainWithPauses(t *testing.T) {

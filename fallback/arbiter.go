@@ -297,6 +297,7 @@ type LockRequest struct {
 	Block     uint32   // number of tokens wanted, at least 1
 	Wait      bool     // queue me if I cannot have it
 	Evict     Identity // remove this hold first: its session was seen dead; zero: none
+	Gone      string   // a session that was seen dead: remove what it has in the key's queue, by whatever name, first; "": none
 
 	// Limit is how long the call may take once it is sent, apart from a wait for a connection, if
 	// the namespace is a [Queuer]. 0: until ctx ends.
@@ -317,7 +318,7 @@ type LockAnswer struct {
 	Retry     time.Duration // Promised: until the promise lapses
 	Size      uint32        // Held: how many permits the key has by a hold in the way, if the request says another number
 	Behind    bool          // Held: no hold is in the request's way, but one that came before it waits for holds
-	Ahead     Release       // Behind: that one. If its session is dead, it is to be removed
+	Ahead     Release       // Behind: that one. If its session is dead, it is to be removed: LockRequest.Gone
 }
 
 // Release names a hold, or a waiter, to be removed.

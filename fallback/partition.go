@@ -219,6 +219,7 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 		return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 	}
 	p.evict(key, r.Evict)
+	p.forget(key, r.Gone)
 	way := p.inTheWay(r.Key, r.Me.Session)
 	if len(way) > 0 {
 		return p.held(m, r, way, send)
@@ -265,6 +266,13 @@ func (p *Partition) evict(key string, hold Identity) {
 		if name := named(key, spec); p.Rows[name].Identity == hold {
 			p.remove(name)
 		}
+	}
+}
+
+// forget removes what a session has in the key's queue.
+func (p *Partition) forget(key, session string) {
+	if session != "" {
+		p.unqueue(key, func(w Waiter) bool { return w.Session == session })
 	}
 }
 
@@ -324,11 +332,13 @@ func (p *Partition) enqueue(r LockRequest) {
 	p.Queues[key] = append(p.Queues[key], me)
 }
 
-func (p *Partition) dequeue(key string, w Waiter) {
+func (p *Partition) dequeue(key string, w Waiter) { p.unqueue(key, w.is) }
+
+func (p *Partition) unqueue(key string, which func(Waiter) bool) {
 	if len(p.Queues) == 0 {
 		return
 	}
-	q := slices.DeleteFunc(p.Queues[key], w.is)
+	q := slices.DeleteFunc(p.Queues[key], which)
 	if len(q) == 0 {
 		delete(p.Queues, key)
 		return

@@ -125,6 +125,9 @@ func (x *pair) step(ctx context.Context) {
 		if x.rand.IntN(3) == 0 {
 			q.Evict = rows[key].Identity
 		}
+		if x.rand.IntN(8) == 0 {
+			q.Gone = x.identity().Session
+		}
 		x.both(fmt.Sprintf("Lock(%+v)", q), me.Session, func(n fallback.Namespace) (any, error) { return n.Lock(ctx, q) })
 	case n < 28:
 		if x.rand.IntN(2) == 0 {

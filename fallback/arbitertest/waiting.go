@@ -22,6 +22,7 @@ var waitingTests = []test{
 	{"a waiter that was woken and gives up passes its turn on", passesOn},
 	{"Unlock repeated wakes nobody twice", wakesOnce},
 	{"an eviction does not overtake the queue", evictionQueues},
+	{"a session that is gone waits no more", goneQueues},
 	{"waiters outlive an ownership", acrossOwnership},
 	{"the holder is asked", asked},
 	{"the queue is listed in the order of arrival", queueListed},
@@ -292,6 +293,20 @@ func evictionQueues(s *space) {
 	want(s, "messages", in.messages(), wake("k", 1))
 	want(s, "row", s.rows("k")[0], fallback.Row{})
 	eventually(s, "the waiter gets it", func() bool { return s.wait(id("waiter", 1), "k").Verdict == fallback.Granted })
+}
+
+func goneQueues(s *space) {
+	s.take(id("alice", 1), "k")
+	for n := range uint64(3) {
+		s.wait(id("ghost", 1+n), "k")
+	}
+	in := s.listen("waiter")
+	s.wait(id("waiter", 1), "k")
+	s.unlock(id("alice", 1), "k")
+	a := s.ask(fallback.LockRequest{Key: "k", Me: id("newcomer", 1), Gone: "ghost", Wait: true})
+	want(s, "verdict", a.Verdict, fallback.Promised)
+	want(s, "whom it is for", a.Holder.Identity, id("waiter", 1))
+	want(s, "messages", in.messages(), wake("k", 1))
 }
 
 func acrossOwnership(s *space) {

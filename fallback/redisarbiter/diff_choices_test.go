@@ -28,7 +28,7 @@ var deck = func() (all []move) {
 		{3, (*twins).changeServer}, {2, (*twins).rename}, {2, (*twins).lose}, {3, (*twins).endGrace}, {2, (*twins).lapse}, {1, (*twins).exhaust},
 		{1, (*twins).stepBack}, {1, (*twins).copy}, {2, (*twins).restore},
 		{1, (*twins).changeSessionsServer}, {1, (*twins).renameSessionsServer}, {1, (*twins).loseSessions}, {1, (*twins).endSessionsGrace}, {2, (*twins).expire},
-		{1, (*twins).stepBackSessions}, {2, (*twins).raiseLapses}, {1, (*twins).deploy},
+		{1, (*twins).stepBackSessions}, {1, (*twins).stepBackQueue}, {2, (*twins).raiseLapses}, {1, (*twins).deploy},
 		{1, (*twins).named}, {3, (*twins).endNamed}, {1, (*twins).roundLapses},
 	} {
 		for range m.weight {

@@ -84,6 +84,26 @@ func (x *twins) stepBack(ctx context.Context) (string, error) {
 	})
 }
 
+// stepBackQueue makes those that wait have come in an hour from now: the order stays the one in which they came. Memory's has no times.
+func (x *twins) stepBackQueue(ctx context.Context) (string, error) {
+	at := x.target()
+	key, _ := fallback.Split(at.key)
+	x.log = append(x.log, fmt.Sprintf("the queue of %q(%d) is of an hour from now", key, at.p))
+	all, err := x.client.ZRangeWithScores(ctx, queueKey(at.p, key), 0, -1).Result()
+	if err != nil {
+		return "", err
+	}
+	for _, z := range all {
+		if z.Score > 0 { // else it is promised
+			z.Score += float64(time.Hour.Microseconds())
+			if err := x.client.ZAddXX(ctx, queueKey(at.p, key), z).Err(); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
+}
+
 func (x *twins) changeServer(ctx context.Context) (string, error) {
 	return x.writtenBy(ctx, "another server", true)
 }

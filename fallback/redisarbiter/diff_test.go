@@ -180,6 +180,8 @@ func (x *twins) lock(ctx context.Context) (string, error) {
 		q.Evict = x.peek(at.p).Rows[at.key].Identity
 	case 3:
 		q.Evict = x.target().Identity
+	case 4:
+		q.Gone = x.target().Session
 	}
 	return both(x, fmt.Sprintf("Lock(%+v)", q), func(n fallback.Namespace) (fallback.LockAnswer, error) {
 		return n.Lock(ctx, q)

@@ -480,6 +480,15 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
 		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
 	})
+	// It is written each time: newer servers answer WAIT about what its own connection wrote, and the first call may have come by another one.
+	before := info(t, s, "cmdstat_hset")
+	await.Within(t, patience, "Acquire is acknowledged again", func() bool {
+		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
+		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
+	})
+	if after := info(t, s, "cmdstat_hset"); after == before {
+		t.Error("an Acquire that was executed before writes nothing, and WAIT is about nothing")
+	}
 	var d fallback.Demotion
 	await.Within(t, patience, "Demote is acknowledged", func() bool {
 		d, err = n.DemoteUnserved(t.Context(), 3, "alice", a.Record.Epoch)

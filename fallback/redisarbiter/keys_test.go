@@ -241,7 +241,7 @@ func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 		{"Lock of a held key", 5, nil, func() error {
 			return wrong(nil, lock(t, n, 0, "key 1", id("bob", 1)).Verdict == fallback.Held)
 		}},
-		{"Lock that queues", 8, func() { request++ }, func() error {
+		{"Lock that queues", 9, func() { request++ }, func() error {
 			_, err := n.Lock(t.Context(), fallback.LockRequest{Key: "key 1", Me: id("waiter", request), Block: 1, Wait: true})
 			return err
 		}},

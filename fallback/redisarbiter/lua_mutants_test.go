@@ -98,6 +98,7 @@ func join(parts []operand) (cond string) {
 var unnoticed = map[string]string{
 	`lock.lua: "spec ~= ''" is true`:                                         "only spares two calls: it is about holds beside which others fit",
 	`lock.lua: "ARGV[5] ~= ''" is true`:                                      "only spares a look at the key's holds",
+	`lock.lua: "ARGV[6] ~= ''" is true`:                                      "only spares a look at the key's queue",
 	`witness.lua: without "redis.call('HDEL', rec, 'e')"`:                    "the end of that Grace removes it as well, and until then it only counts if it is that end",
 	`unlock.lua: "not row and grace == 0 and owner == ''" without "not row"`: "only spares a look at the queue: under a hold of the name the next one was promised the key before, or does not fit",
 	`process.lua: "not told" is true`:                                        "only spares a call: the server tells the same twice",

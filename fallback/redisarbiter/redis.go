@@ -346,7 +346,7 @@ func (n *redisSpace) Load(ctx context.Context, p uint32) (fallback.Record, error
 }
 
 func (n *redisSpace) Acquire(ctx context.Context, p uint32, me string, x fallback.Expect) (fallback.Acquisition, error) {
-	v, err := n.runWait(ctx, scriptAcquire, []string{n.part(p)}, "", me, x.Epoch, x.Owner, flag(x.OwnerDead))
+	v, err := n.runWait(ctx, scriptAcquire, []string{n.part(p)}, "", me, x.Epoch, x.Owner, flag(x.OwnerDead), n.waits())
 	if err != nil {
 		return fallback.Acquisition{}, err
 	}
@@ -390,7 +390,7 @@ func (n *redisSpace) Revoke(ctx context.Context, p uint32, epoch uint32, _ strin
 // Holds.
 
 func (n *redisSpace) Lock(ctx context.Context, q fallback.LockRequest) (fallback.LockAnswer, error) {
-	c := call{scriptLock, n.partAndQueue(q.Partition, q.Key), []any{q.Key, q.Me.Encode(), q.Block, flag(q.Wait), q.Evict.Encode()}}
+	c := call{scriptLock, n.partAndQueue(q.Partition, q.Key), []any{q.Key, q.Me.Encode(), q.Block, flag(q.Wait), q.Evict.Encode(), q.Gone}}
 	v, err := n.runLock(ctx, c, q)
 	if n.observer != nil && err == nil {
 		v, err = n.settled(ctx, c, v, func(ctx context.Context, c call) (any, error) { return n.runLock(ctx, c, q) })

@@ -1,6 +1,6 @@
 -- Acquire: makes a session the owner of the partition.
 -- KEYS: record. ARGV: [1] '', [2] session, [3] expected epoch, [4] expected owner or '', [5] '1' if that owner was seen
--- dead.
+-- dead, [6] '1' if WAIT follows.
 -- Answer: verdict, record, and if granted: key and row, key and row, ...
 enter()
 if grace > 0 then
@@ -14,6 +14,9 @@ if owner ~= ARGV[2] or tonumber(from) ~= expected then
   end
   advance(ARGV[2])
   from = expected
+elseif ARGV[6] == '1' then -- it was acquired before, perhaps by a call whose WAIT has failed: a write that leaves nothing, as WAIT is about writes
+  redis.call('HSET', rec, '', 1)
+  redis.call('HDEL', rec, '')
 end
 local a = answer('granted')
 local all = redis.call('HGETALL', rec)

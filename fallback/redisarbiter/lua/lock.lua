@@ -1,6 +1,6 @@
 -- Lock: takes a key for a session.
 -- KEYS: record, queue. ARGV: [1] name of the hold, [2] session and request, [3] number of tokens, [4] '1' to be queued, [5] session
--- and request of the hold to evict, or ''.
+-- and request of the hold to evict, or '', [6] session whose waiters are to go, or ''.
 -- Answer: that of quick.lua; or verdict, record, and if granted: epoch and seq of the first token, 1 if a session
 -- waits; if held: the row, how many permits the key has by another hold, if that is not the request's number, else 0, and if only a
 -- request that came before is in the way: its name, and its session and request as a row; if promised: for how many ms, and to whom as a row.
@@ -21,6 +21,13 @@ if row and string.match(row, '^(%S+ %d+) ') == id then
 end
 if ARGV[5] ~= '' then
   evict(ARGV[5])
+end
+if ARGV[6] ~= '' then
+  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    if string.match(waiter, '^%S+') == ARGV[6] then
+      redis.call('ZREM', queue, waiter)
+    end
+  end
 end
 local session = string.match(id, '^%S+')
 local way = inTheWay(spec, session)

@@ -1,5 +1,5 @@
 -- The queue of a contended key. KEYS[2] a sorted set of 'session request', and for a hold whose name is no key what that says besides. The
--- score is the time of arrival in microseconds or, for the waiter that the key is promised to, minus the end of the promise in ms: so that
+-- score is the time of arrival in microseconds, or later so that it is above all others; for the waiter that the key is promised to, minus the end of the promise in ms: so that
 -- one is first. Constants: PROMISE how long a promise holds (ms), LIFE of a queue
 -- that nobody asks about any more (ms).
 local queue = KEYS[2]
@@ -60,7 +60,8 @@ end
 local function enqueue(me)
   local score = redis.call('ZSCORE', queue, me)
   if not score or tonumber(score) < 0 then
-    redis.call('ZADD', queue, string.format('%.0f', time[1] * 1000000 + time[2]), me)
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] -- it may be later than now, by another server's clock or one that stepped back
+    redis.call('ZADD', queue, string.format('%.0f', math.max(time[1] * 1000000 + time[2], (last or 0) + 1)), me)
   end
   redis.call('PEXPIRE', queue, LIFE)
 end
