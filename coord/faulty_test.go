@@ -16,6 +16,8 @@ var errCut = errors.New("the network is cut")
 type faulty struct {
 	fallback.Arbiter
 
+	old bool // knows of no LockRequest.Gone
+
 	mu      sync.Mutex // protects what follows
 	rule    func(op string) fault
 	down    func(partition uint32, op string) bool // the server that has the partition does not answer
@@ -200,6 +202,9 @@ func (n *faultySpace) Restore(ctx context.Context, claims []fallback.Claims) []f
 }
 
 func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	if n.f.old {
+		r.Gone = ""
+	}
 	return to(n, ctx, r.Partition, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
 }
 

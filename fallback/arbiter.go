@@ -69,8 +69,8 @@ type Namespace interface {
 	Close() error
 }
 
-// A Prompter is a Namespace that reports whether a Lock with [LockRequest.Inline] ends at its context's deadline
-// without another goroutine.
+// A Prompter is a Namespace that reports whether a Lock with [LockRequest.Inline] ends at its
+// context's deadline without another goroutine.
 type Prompter interface {
 	Prompt() bool
 }
@@ -81,8 +81,8 @@ type Queuer interface {
 	Queues() bool
 }
 
-// A Spreader is a Namespace that reports whether its partitions are on several servers, of which one may be silent
-// while others answer.
+// A Spreader is a Namespace that reports whether its partitions are on several servers, of which
+// one may be silent while others answer.
 type Spreader interface {
 	Spread() bool
 }
@@ -93,8 +93,9 @@ type Mute interface {
 	Mute() bool
 }
 
-// A Courier is a [Mute] Namespace whose transitions run in this process, so that it knows which messages its calls cause. There may be
-// another way than the store's to the processes that they are for.
+// A Courier is a [Mute] Namespace whose transitions run in this process, so that it knows which
+// messages its calls cause. There may be another way than the store's to the processes that they
+// are for.
 type Courier interface {
 	// Carry has messages handed to send from now on: each after the transition that causes it has taken effect, in the goroutine of
 	// the call. send must not block.
@@ -269,10 +270,11 @@ type HoldStore interface {
 	// gets a message of kind [Ask].
 	Lock(ctx context.Context, r LockRequest) (LockAnswer, error)
 
-	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the same requests out of
-	// the queues; where this frees a key it wakes the first waiter, and the partition's owner, if there is one, gets a [Freed]. A row or waiter that does not exist is no error. The
-	// releases are sent in one go, but each is atomic only by itself, and has an error of its own, in the order of the
-	// releases. Nil: all were executed.
+	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the
+	// same requests out of the queues; where this frees a key it wakes the first waiter, and the
+	// partition's owner, if there is one, gets a [Freed]. A row or waiter that does not exist is no
+	// error. The releases are sent in one go, but each is atomic only by itself, and has an error of
+	// its own, in the order of the releases. Nil: all were executed.
 	Unlock(ctx context.Context, releases []Release) []error
 
 	// Restore writes the rows of holds that are in force, unless they are there already. Each Claims is sent in one go
