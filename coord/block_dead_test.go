@@ -3,6 +3,8 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,4 +59,35 @@ func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
 			})
 		})
 	}
+}
+
+// They are found soon also where callers wait for a great many keys: that one is looked at does not forget when the others are to be.
+func TestBlock_OfADeadSession_ManyKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		const n = 600
+		cut := &crash.Arbiter{Memory: a}
+		crashes, uses, wants := coordtest.StartDefault(t, cut, nil), coordtest.StartDefault(t, a, nil), coordtest.StartDefault(t, a, nil)
+		var has []coord.Permits
+		for i := range n {
+			has = append(has, acquire(t, uses.Semaphore(fmt.Sprint(i), 10), 5))
+			acquire(t, crashes.Semaphore(fmt.Sprint(i), 10), 5)
+		}
+		cut.Cut()
+		began := time.Now()
+		var work sync.WaitGroup
+		for i := range n {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				p, err := wants.Semaphore(fmt.Sprint(i), 10).Acquire(ctx, 5)
+				if d := time.Since(began); err != nil || d > 20*time.Second {
+					t.Errorf("after %v: %v", d, err)
+				}
+				release(t, p)
+			})
+		}
+		work.Wait()
+		release(t, has...)
+		cut.Mend()
+	})
 }

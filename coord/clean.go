@@ -34,8 +34,9 @@ type cleaner struct {
 
 	looking atomic.Bool // a look for one key is under way
 
-	mu   mutex[leafRank]      // protects keys
-	keys map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
+	mu    mutex[leafRank]      // protects what follows
+	keys  map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
+	swept time.Time            // when keys that nobody wants any more were left out
 }
 
 // due reports whether the rows of a key are to be looked at now: first after a RenewEvery, and then once in half of SessionTTL. It counts
@@ -50,8 +51,10 @@ func (x *cleaner) due(key string, now time.Time, o *Options) bool {
 	if x.keys == nil {
 		x.keys = make(map[string]time.Time)
 	}
-	if len(x.keys) >= maxVerdicts {
-		maps.DeleteFunc(x.keys, func(_ string, at time.Time) bool { return at.Before(now) })
+	if len(x.keys) >= maxVerdicts && now.Sub(x.swept) >= o.SessionTTL {
+		x.swept = now
+		old := now.Add(-o.SessionTTL) // a key that is wanted still has been due for less: its callers come again, or its look is under way
+		maps.DeleteFunc(x.keys, func(_ string, at time.Time) bool { return at.Before(old) })
 	}
 	if known {
 		x.keys[key] = now.Add(o.SessionTTL / 2)
