@@ -70,16 +70,19 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 // enclosingReader returns the innermost read lock of the key that ctx carries and that is in force, the zero one if there is none, and
 // what ends with it.
 func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock, []context.Context) {
-	for {
+	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)
 		if !ok {
 			return ReadLock{}, nil
 		}
 		own, by := unlent(h)
-		if v, ok := own.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
-			return v.l, append([]context.Context{v.l.Context()}, by...)
-		}
 		_, ctx = h.Held()
+		if v, ok := own.(*readValues); ok && v.l.seat.x.id.key == key && v.l.seat.x.c == c && v.l.holds() {
+			if endOf(by) == nil {
+				return v.l, append([]context.Context{v.l.Context()}, by...)
+			}
+			ctx = first // as in enclosing
+		}
 	}
 }
 

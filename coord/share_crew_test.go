@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // A flight's lock is none of the task that began the flight: neither while that waits, nor when it has left.
@@ -354,4 +355,55 @@ func TestShare_ManyWays(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("there is no end of it")
 	}
+}
+
+// awayFrom is a context that leaves out the innermost lock, and calls a function when it has been asked for the next one.
+type awayFrom struct {
+	context.Context
+	asked func()
+}
+
+func (x *awayFrom) Value(key any) any {
+	if key != (held.Key{}) {
+		return x.Context.Value(key)
+	}
+	_, outer := x.Context.Value(key).(interface {
+		Held() (coord.Lock, context.Context)
+	}).Held()
+	v := outer.Value(key)
+	x.asked()
+	return v
+}
+
+// The caller that lends a lock for reading leaves in the moment in which that is looked at: RDoNested goes on as if there were none.
+func TestRDoNested_WhoLendsItHasJustLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		l, err := c.RLock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(l.Context())
+		left, both := make(chan struct{}), make(chan struct{})
+		leaves := sync.OnceFunc(func() {
+			cancel()
+			<-left
+		})
+		fn := func(ctx context.Context, _ coord.Fence) (int, error) {
+			<-both
+			return 0, c.RDoNested(&awayFrom{ctx, leaves}, "k", func(ctx context.Context, _ coord.Fence) error { return ctx.Err() })
+		}
+		go func() {
+			defer close(left)
+			_, _ = coord.Share(ctx, c, "s", nil, fn)
+		}()
+		synctest.Wait()
+		time.AfterFunc(time.Second, func() { close(both) })
+		if _, err := coord.Share(t.Context(), c, "s", nil, fn); err != nil {
+			t.Error(err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
 }
