@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/held"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -27,10 +28,18 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 	if ctx.Err() != nil {
 		return ReadLock{}, ended(ctx)
 	}
-	c := l.p.c
+	c, own := l.p.c, l.Context()
+	if own.Err() != nil {
+		return ReadLock{}, context.Cause(own)
+	}
+	waiting, end := held.Under(ctx, own) // beside another holder it would wait for that
+	defer end(nil)
 	for {
-		inner, err := c.lockName(ctx, l.key, fallback.DowngradedName(l.key, c.callers.holder), false, "")
-		if err != nil {
+		inner, err := c.lockName(waiting, l.key, fallback.DowngradedName(l.key, c.callers.holder), false, "")
+		switch {
+		case err != nil && own.Err() != nil:
+			return ReadLock{}, context.Cause(own)
+		case err != nil:
 			return ReadLock{}, rekeyed(err, l.key)
 		}
 		if inner.fence < l.fence && guard.Downgrades { // it is of an earlier lock, which was lost

@@ -157,3 +157,45 @@ func TestDowngrade_Refused(t *testing.T) {
 		runlock(t, rlock(t, one, "k"))
 	})
 }
+
+// A lock that has ended is not made one for reading: Downgrade says so at once, and does not wait for the next holder, which may be the caller.
+func TestDowngrade_OfALockThatHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, other := start(t, a, nil), start(t, a, nil)
+		says := func(name string, l coord.Lock, want error) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			r, err := l.Downgrade(ctx)
+			if d := time.Since(began); !errors.Is(err, want) || d > time.Second {
+				t.Errorf("%s: after %v: %v", name, d, err)
+			}
+			if err == nil {
+				_ = r.Unlock()
+			}
+		}
+		l := lock(t, c, "k")
+		r, err := l.Downgrade(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		says("a lock for reading has its place", l, coord.ErrUnlocked)
+		if err := r.Unlock(); err != nil {
+			t.Error(err)
+		}
+		l = lock(t, c, "k")
+		unlock(t, l)
+		next := lock(t, other, "k")
+		says("another process has the key", l, coord.ErrUnlocked)
+		unlock(t, next)
+		l, err = c.LockFor(t.Context(), "k", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		next = lock(t, other, "k")
+		says("it was lost", l, coord.ErrLost)
+		unlock(t, next)
+	})
+}
