@@ -10,7 +10,7 @@ import (
 
 // await waits for the turn, without the mutex.
 func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
-	if x.holds && !x.try && !isPermits(x.key) {
+	if x.holds && !x.try && mayCircle(x.key) {
 		// A caller that has got its turn since it was found in a circle goes on: it is in none.
 		if s := x.c.endure(x.ctx, x.key, nil, w.Value.Ready); s != nil && x.p.leaveQueue(k, w) {
 			x.c.recycle(w)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
 // downgrades lets callers of several processes write, downgrade and read, and checks that no writer comes in between.
@@ -197,5 +198,25 @@ func TestDowngrade_OfALockThatHasEnded(t *testing.T) {
 		next = lock(t, other, "k")
 		says("it was lost", l, coord.ErrLost)
 		unlock(t, next)
+	})
+}
+
+// It waits for the arbiter only: that is no circle, however long it takes.
+func TestDowngrade_IsNoCircle(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		cut := &crash.Arbiter{Memory: a}
+		c := start(t, cut, &coord.Options{DeadlockAfter: 500 * time.Millisecond})
+		err := c.Do(t.Context(), "k", func(ctx context.Context, l coord.Lock) error {
+			cut.Cut()
+			time.AfterFunc(6*time.Second, cut.Mend)
+			r, err := l.Downgrade(ctx)
+			if err != nil {
+				return err
+			}
+			return r.Unlock()
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -77,11 +77,12 @@ type stuck struct {
 	timers sync.Pool // of waits that have not lasted for long yet
 }
 
-// isPermits reports whether a name is that of a block of permits. Callers share a block, and one that wants permits waits for any of several
-// callers, so permits are no part of a circle: no context carries them, and a wait for them is not noted.
-func isPermits(name string) bool {
+// mayCircle reports whether a wait for a name may be part of a circle. One for permits is none: callers share a block, and one that wants
+// permits waits for any of several callers, so no context carries them. Nor is that of Downgrade, which waits for no caller: its hold is let in
+// beside the caller's own, and before those that wait.
+func mayCircle(name string) bool {
 	_, mode := fallback.Split(name)
-	return mode.Kind == fallback.Permits
+	return mode.Kind != fallback.Permits && mode.Kind != fallback.Downgraded
 }
 
 // A stuckWait is a call that waits. What changes is protected by the mutex of stuck.
