@@ -23,21 +23,29 @@ func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx cont
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
 	}
+	if ran, err := c.nested(ctx, key, fn); ran {
+		return err
+	}
+	return c.Do(ctx, key, fn)
+}
+
+// nested calls fn under a lock of the key that ctx carries and that is in force. It reports false if there is none, or none any more.
+func (c *Coordinator) nested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (ran bool, err error) {
 	for {
 		x := c.enclosing(ctx, key)
 		if x.turns == nil {
-			return c.Do(ctx, key, fn)
+			return false, nil
 		}
 		got := x.await(ctx)
 		over := ctx.Err() != nil // perhaps both
 		if got && !over && endOf(x.ends) == nil {
-			return x.run(ctx, fn)
+			return true, x.run(ctx, fn)
 		}
 		if got {
 			<-x.turns
 		}
 		if over {
-			return &WaitError{Key: key, Reason: ErrHeld, Ended: ended(ctx)}
+			return true, &WaitError{Key: key, Reason: ErrHeld, Ended: ended(ctx)}
 		}
 	}
 }
@@ -61,8 +69,9 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 		err = fn(inner, l.Fence())
 		return joined(err, endOf(ends))
 	}
-	if c.enclosing(ctx, key).turns != nil {
-		return c.DoNested(ctx, key, func(ctx context.Context, l Lock) error { return fn(ctx, l.Fence()) })
+	ran, err := c.nested(ctx, key, func(ctx context.Context, l Lock) error { return fn(ctx, l.Fence()) })
+	if ran {
+		return err
 	}
 	return c.RDo(ctx, key, func(ctx context.Context, l ReadLock) error { return fn(ctx, l.Fence()) })
 }

@@ -281,3 +281,40 @@ func TestDoNested_AfterItsEnd(t *testing.T) {
 		unlock(t, l)
 	})
 }
+
+// RDoNested has waited for its turn under a lock for writing, and that has ended: it reads beside another process's reader.
+func TestRDoNested_TheLockEndsDuringTheWait(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		one, two := start(t, a, nil), start(t, a, nil)
+		l := lock(t, one, "k")
+		ctx := context.WithoutCancel(l.Context())
+		inside, proceed := make(chan struct{}), make(chan struct{})
+		var work sync.WaitGroup
+		work.Go(func() {
+			_ = one.DoNested(ctx, "k", func(context.Context, coord.Lock) error {
+				close(inside)
+				<-proceed
+				return nil
+			})
+		})
+		<-inside
+		began := time.Now()
+		work.Go(func() {
+			if err := one.RDoNested(ctx, "k", func(context.Context, coord.Fence) error { return nil }); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(began); d > time.Minute {
+				t.Errorf("it waited for %v", d)
+			}
+		})
+		work.Go(func() {
+			r := rlock(t, two, "k")
+			time.Sleep(time.Hour)
+			runlock(t, r)
+		})
+		synctest.Wait()
+		unlock(t, l)
+		close(proceed)
+		work.Wait()
+	})
+}
