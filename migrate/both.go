@@ -124,7 +124,7 @@ func (b *Both) with(ctx context.Context, own coord.Lock, get func(*Lock, context
 		close(l.done)
 		return nil, errors.Join(err, own.Unlock())
 	}
-	go l.keep(sent)
+	go l.keep(l.extend(sent))
 	return l, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -31,9 +32,36 @@ type Lock struct {
 	opts   *Options
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the goroutine of the lock has ended
+	until  atomic.Pointer[time.Time] // when the lock ends if the old keys are not renewed; nil: they are not set yet
+	done   chan struct{}             // closed when the goroutine of the lock has ended
 	free   sync.Once
 	err    error
+}
+
+// clocked is the context of a lock. Its Err looks whether the old keys may have expired: a process that stood still may ask before keep does.
+type clocked struct {
+	context.Context
+	l *Lock
+}
+
+func (x clocked) Err() error {
+	if x.Context.Err() == nil && x.l.lapsed() {
+		x.l.cancel(ErrOldLost)
+	}
+	return x.Context.Err()
+}
+
+// lapsed reports whether the old keys may have expired, or may soon.
+func (l *Lock) lapsed() bool {
+	until := l.until.Load()
+	return until != nil && !time.Now().Before(*until)
+}
+
+// extend notes when the old keys were set, or renewed: the lock ends a tenth of TTL before they may expire.
+func (l *Lock) extend(sent time.Time) (until time.Time) {
+	until = sent.Add(l.opts.TTL - l.opts.TTL/10)
+	l.until.Store(&until)
+	return until
 }
 
 func newLock(b *Both, own coord.Lock) *Lock {
@@ -41,7 +69,8 @@ func newLock(b *Both, own coord.Lock) *Lock {
 		Lock: own, opts: &b.opts, done: make(chan struct{}),
 		old: oldKeys{client: b.client, keys: b.opts.OldKeys(own.Key()), token: rand.Text(), ttl: b.opts.TTL},
 	}
-	l.ctx, l.cancel = held.Under(own.Context())
+	ctx, cancel := held.Under(own.Context())
+	l.ctx, l.cancel = clocked{ctx, l}, cancel
 	return l
 }
 
@@ -82,13 +111,12 @@ func (l *Lock) wait(ctx context.Context) (sent time.Time, err error) {
 	}
 }
 
-// keep renews the old keys until the lock is over. The lock ends a tenth of TTL before the keys may.
-func (l *Lock) keep(sent time.Time) {
+// keep renews the old keys, which last until deadline, until the lock is over.
+func (l *Lock) keep(deadline time.Time) {
 	defer close(l.done)
 	ttl := l.opts.TTL
 	pause := ttl / 3
 	for {
-		deadline := sent.Add(ttl - ttl/10)
 		wait := time.NewTimer(min(pause, max(time.Until(deadline), 0)))
 		select {
 		case <-l.ctx.Done():
@@ -106,7 +134,7 @@ func (l *Lock) keep(sent time.Time) {
 		cancel()
 		switch {
 		case renewed && time.Now().Before(deadline):
-			sent, pause = began, ttl/3
+			deadline, pause = l.extend(began), ttl/3
 		case err != nil:
 			pause = ttl / 20 // it did not answer: again, soon
 		default:

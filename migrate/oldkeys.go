@@ -25,9 +25,27 @@ const (
 
 func (o *oldKeys) most() int { return len(o.keys)/2 + 1 }
 
+// tally is what the commands for the keys were answered with.
+type tally struct {
+	yes, no int
+	err     error // of one of the others
+}
+
 // each sends a command for each key, all at once, and returns how many were answered with yes and how many
-// with no. err is of one of the others.
+// with no. err is of one of the others. It returns when ctx has ended, also if the client goes on: as a rule that of go-redis
+// does, for some seconds (ContextTimeoutEnabled).
 func (o *oldKeys) each(ctx context.Context, send func(p redis.Pipeliner, key string) redis.Cmder, yes func(redis.Cmder) (bool, error)) (y, n int, err error) {
+	told := make(chan tally, 1)
+	go func() { told <- o.ask(ctx, send, yes) }()
+	select {
+	case x := <-told:
+		return x.yes, x.no, x.err
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
+	}
+}
+
+func (o *oldKeys) ask(ctx context.Context, send func(p redis.Pipeliner, key string) redis.Cmder, yes func(redis.Cmder) (bool, error)) (x tally) {
 	answers := make([]redis.Cmder, len(o.keys))
 	_, _ = o.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, key := range o.keys {
@@ -38,14 +56,14 @@ func (o *oldKeys) each(ctx context.Context, send func(p redis.Pipeliner, key str
 	for _, a := range answers {
 		switch ok, e := yes(a); {
 		case e != nil:
-			err = e
+			x.err = e
 		case ok:
-			y++
+			x.yes++
 		default:
-			n++
+			x.no++
 		}
 	}
-	return y, n, err
+	return x
 }
 
 // set sets the keys, and reports whether they are the lock. If not, it leaves none behind that the server
