@@ -79,6 +79,13 @@ func (c *Coordinator) silence() time.Duration {
 	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
 }
 
+// silenced is how long to wait, by this process's clock, until a deposed server is silent: that
+// clock may be fast.
+func (c *Coordinator) silenced() time.Duration {
+	t, m := float64(c.opts.SessionTTL), float64(c.opts.Margin)
+	return time.Duration(float64(c.silence()) * t / (t - m))
+}
+
 // stamp is what this process's session was told last.
 func (c *Coordinator) stamp() fallback.Stamp {
 	s := c.sessions.current()

@@ -26,3 +26,24 @@ func TestGuarded_AWakeDelaysNoPing(t *testing.T) {
 		t.Error("the next pings are not due after a period")
 	}
 }
+
+// A machine that was suspended has lost the time of what it announces: the wall clock has gone on.
+func TestOffer_ByBothClocks(t *testing.T) {
+	l := &link{x: &cluster{}}
+	l.x.heard.announces.Store(int64(time.Hour))
+	now := time.Now()
+	l.beat.heard, l.beat.heardAt = 1, now
+	for _, x := range []struct {
+		deadline time.Time
+		left     uint32
+	}{
+		{now.Add(9 * time.Second), 9000},
+		{earlierByWall(now.Add(9*time.Second), 8), 1000},
+		{earlierByWall(now.Add(9*time.Second), 10), 0},
+		{earlierByWall(now.Add(9*time.Second), -8), 9000},
+	} {
+		if _, left := l.Offer(x.deadline); left != x.left {
+			t.Errorf("%d ms, want %d", left, x.left)
+		}
+	}
+}

@@ -32,7 +32,7 @@ func (l *link) pinged(f *peer.Frame) {
 	// so that Grant comes after this answer.
 	l.x.c.remote.confirmations.mu.Lock()
 	defer l.x.c.remote.confirmations.mu.Unlock()
-	left := min(l.x.c.answersUntil(now).Sub(now), l.x.announced())
+	left := min(lease.Left(l.x.c.answersUntil(now), now), l.x.announced())
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
 }
 
@@ -113,7 +113,7 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32) {
 	if ping == 0 {
 		return 0, 0
 	}
-	return ping, millis(min(deadline.Sub(at), l.x.announced()))
+	return ping, millis(min(lease.Left(deadline, at), l.x.announced()))
 }
 
 // looksPerPromise is how often a session looks after its guardians and its wards while a promise

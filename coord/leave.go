@@ -161,7 +161,7 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 // have got a row, which is this node's to remove. And it asks once more: what this node has said to that has
 // left it then.
 func (x *cluster) farewell(ctx context.Context) {
-	if s := x.c.sessions.current(); s != nil {
+	if s := x.c.sessions.current(); s != nil && !x.c.debts.outlived { // else it is not closed, and its guardians are to bury it
 		s.guarded.leave()
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)

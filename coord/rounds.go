@@ -67,7 +67,7 @@ func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renew
 	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
 		return nil
 	}
-	if !sleep(ctx, c.silence()) {
+	if !sleep(ctx, c.silenced()) {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -133,6 +133,9 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	reg := c.renewing(x.s)
 	reg.Round = r
 	sent := c.now()
+	if lease.Past(x.s.Deadline(), sent) { // rule 3
+		return fallback.Renewal{}, x.s.why()
+	}
 	a, err := c.remote.ns.Renew(call, x.s.ID, reg)
 	c.called(OpRenew, sent, err)
 	if err == nil && !a.Alive {
@@ -191,7 +194,7 @@ func (x *rounds) still(ctx context.Context, round string) bool {
 // reclaimed makes the pass of a round. It reports false if another one has begun.
 func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 	c := x.c
-	if guard.RoundOld && !sleep(ctx, c.silence()) {
+	if guard.RoundOld && !sleep(ctx, c.silenced()) {
 		return false
 	}
 	if guard.AnswersIn && !c.flights.settled(ctx) {
@@ -364,11 +367,16 @@ func (x *rounds) end(ctx context.Context, after string) {
 	if !x.complete(ctx, round, c.now(), r.Grace > 0) {
 		return
 	}
-	failed := x.endGraces(ctx, graces)
-	x.askAgain()
-	x.tell(ctx)
-	if failed < len(graces) {
-		c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-failed, "after", c.since(seen))
+	for {
+		failed := x.endGraces(ctx, graces)
+		x.askAgain()
+		x.tell(ctx)
+		if len(failed) < len(graces) {
+			c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-len(failed), "after", c.since(seen))
+		}
+		if graces = failed; len(graces) == 0 || c.since(seen) > c.graceTime() || !sleep(ctx, c.opts.RetryEvery) || !x.still(ctx, round) {
+			return
+		}
 	}
 }
 
@@ -413,23 +421,24 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time, ta
 	return false
 }
 
-// endGraces returns how many it could not end.
-func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (failed int) {
+// endGraces returns those for which it had no answer. Each is ended by its name, so it may be asked
+// for again.
+func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (failed []fallback.NamedGrace) {
 	c := x.c
 	for these := range slices.Chunk(graces, readsPerCall) {
 		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 		sent := c.now()
 		n := 0
 		var last error
-		for _, err := range x.by.EndGraces(call, these) {
+		for i, err := range x.by.EndGraces(call, these) {
 			if err != nil {
+				failed = append(failed, these[i])
 				last = err
 				n++
 			}
 		}
 		cancel()
 		c.calledMany(OpOwnership, len(these), n, sent, last)
-		failed += n
 	}
 	return failed
 }

@@ -56,6 +56,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	r, err := c.remote.ns.Open(call, s.ID, c.registration())
 	cancel()
 	c.called(OpOpen, sent, err)
+	s.opened = sent
 	until := sent.Add(c.opts.lease())
 	if err == nil && r.Alive {
 		err = c.newcomer(ctx, s, r) // E6
@@ -69,6 +70,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	}
 	s.stopListening = stop
 	s.seen.Store(r.Expiry)
+	s.rounds.told(r.Round)
 	c.seen(r)
 	s.leased(until)
 	if c.cluster != nil {

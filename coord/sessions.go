@@ -11,8 +11,9 @@ import (
 // carried over, and local death is for ever (rule 3).
 type session struct {
 	*lease.Session
-	seen  atomic.Int64  // Expiry of the last Renewal
-	ended chan struct{} // closed when it has died
+	opened time.Time     // when Open was sent
+	seen   atomic.Int64  // Expiry of the last Renewal
+	ended  chan struct{} // closed when it has died
 
 	guarded *guarded // nil: its lease alone counts
 	rounds  *rounds  // nil: Grace ends by itself

@@ -82,7 +82,7 @@ func (g *guarded) publish(now time.Time) {
 		g.ward.End() // for ever (rule 3)
 		return
 	}
-	left := min(g.end.leaseEnds.Sub(now), g.end.leaseEnds.Round(0).Sub(now.Round(0)))
+	left := lease.Left(g.end.leaseEnds, now)
 	switch {
 	case g.alone():
 		g.ward.Relied(at + left)

@@ -25,6 +25,12 @@ func Past(deadline, now time.Time) bool {
 	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
 }
 
+// Left returns for how much longer a deadline is good, by the clock that says less: it is negative
+// where Past.
+func Left(deadline, now time.Time) time.Duration {
+	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
+}
+
 // Stepped reports whether a deadline has passed by the wall clock alone, which has stepped, or the machine was suspended.
 func Stepped(deadline, now time.Time) bool {
 	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()

@@ -97,7 +97,7 @@ func (p *Partition) Pledge(t *Turn, now time.Time) {
 	}
 	left := min(pledgedFor, p.cfg.RenewEvery/4)
 	for _, t := range [...]time.Time{d.Session, d.Slot} {
-		left = min(left, t.Sub(now), time.Duration(t.UnixNano()-now.UnixNano()))
+		left = min(left, Left(t, now))
 	}
 	if t.key.hold.source == SourceOwn && p.own != nil && !p.own.goodUntil.IsZero() {
 		left = min(left, time.Duration(p.own.goodWall-now.UnixNano()))
