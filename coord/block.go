@@ -29,7 +29,7 @@ type block struct {
 	spell  blockSpell
 
 	lock   Lock // the hold's
-	number uint32
+	number uint64
 
 	first struct { // what uses, spare and pledge begin with, so that all is in one place
 		uses   [8]permitUse
@@ -81,7 +81,7 @@ func (b *block) used() (n uint32) {
 }
 
 // newBlock returns a block, and n of its permits.
-func (p *pool) newBlock(l Lock, size, number, n uint32) (*block, Permits) {
+func (p *pool) newBlock(l Lock, size uint32, number uint64, n uint32) (*block, Permits) {
 	b := &block{pool: p, number: number, lock: l, size: size, free: size}
 	b.uses, b.spare, b.pledge = b.first.uses[:0], b.first.spare[:0], &b.first.pledge
 	b.spell.began = p.c.moment()

@@ -19,7 +19,8 @@ const cleanEvery, cleanPartitions = 12, 32
 // cleanQuickly is the number of partitions of one look, at each renewal, after the arbiter has lost data.
 const cleanQuickly = 256
 
-// cleanSessions is the number of sessions that one look asks about, and cleanReleases of rows that one call removes.
+// cleanSessions is the number of sessions that one look asks about, of those that are not listed if
+// there are more, and cleanReleases of rows that one call removes.
 const cleanSessions, cleanReleases = 16, 256
 
 // cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at once,
@@ -139,6 +140,14 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 	}
 	own := c.sessions.id()
 	dead := make(map[string]bool)
+	alive, err := c.listed(ctx, rows)
+	if err != nil {
+		return
+	}
+	for session := range alive {
+		dead[session] = false
+	}
+	asked := 0
 	for i, p := range these {
 		var left []fallback.Release
 		for key, row := range rows[i] {
@@ -150,7 +159,8 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 				continue
 			}
 			gone, known := dead[row.Session]
-			if !known && len(dead) < cleanSessions {
+			if !known && asked < cleanSessions {
+				asked++
 				gone = c.isDead(ctx, row.Session)
 				dead[row.Session] = gone
 			}
@@ -176,6 +186,26 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 			}
 		}
 	}
+}
+
+// listed returns the sessions that the arbiter lists, if the rows are of more of them than may be
+// asked about one by one.
+func (c *Coordinator) listed(ctx context.Context, rows []map[string]fallback.Row) (alive map[string]string, err error) {
+	all := make(map[string]struct{})
+	for _, part := range rows {
+		for _, row := range part {
+			all[row.Session] = struct{}{}
+		}
+	}
+	if len(all) <= cleanSessions {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	sent := c.now()
+	alive, err = c.remote.ns.List(ctx)
+	c.called(OpList, sent, err)
+	return alive, err
 }
 
 // isDead asks the arbiter, and reports false where it does not answer.

@@ -57,7 +57,7 @@ type pools struct {
 	mu     sync.Mutex // locked after a pool's; protects what follows
 	all    map[string]*pool
 	past   PermitStats // of pools that are gone
-	number uint32      // of blocks
+	number uint64      // of blocks: at a million a second they last for a century
 }
 
 func (x *pools) of(c *Coordinator, key string) *pool {
@@ -75,7 +75,7 @@ func (x *pools) of(c *Coordinator, key string) *pool {
 }
 
 // next returns a number that no other block has.
-func (x *pools) next() uint32 {
+func (x *pools) next() uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.number++

@@ -70,9 +70,9 @@ func PermitsName(key string, n, of uint32, holder string) string {
 }
 
 // BlockName is the name of a hold of n permits of the key's N that are a block of its holder's. A holder uses another number for
-// each of its blocks.
-func BlockName(key string, n, of uint32, holder string, number uint32) string {
-	return PermitsName(key, n, of, holder+"/"+strconv.FormatUint(uint64(number), 10))
+// each of its blocks, of ten digits at most: below 36^10.
+func BlockName(key string, n, of uint32, holder string, number uint64) string {
+	return PermitsName(key, n, of, holder+"/"+strconv.FormatUint(number, 36))
 }
 
 // Split returns the key and the mode that a name says.

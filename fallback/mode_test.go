@@ -15,8 +15,8 @@ func TestNames(t *testing.T) {
 			fallback.DowngradedName(key, "h"):     {Kind: fallback.Downgraded},
 			fallback.PermitsName(key, 2, 7, "h"):  {Kind: fallback.Permits, N: 2, Of: 7},
 			fallback.BlockName(key, 2, 7, "h", 5): {Kind: fallback.Permits, N: 2, Of: 7, Block: "h/5"},
-			fallback.BlockName(key, 1, math.MaxUint32, strings.Repeat("h", 13), math.MaxUint32): {
-				Kind: fallback.Permits, N: 1, Of: math.MaxUint32, Block: strings.Repeat("h", 13) + "/4294967295",
+			fallback.BlockName(key, 1, math.MaxUint32, strings.Repeat("h", 13), 3656158440062975): {
+				Kind: fallback.Permits, N: 1, Of: math.MaxUint32, Block: strings.Repeat("h", 13) + "/zzzzzzzzzz",
 			},
 			fallback.PermitsName(key, math.MaxUint32, math.MaxUint32, strings.Repeat("h", fallback.MaxHolder)): {Kind: fallback.Permits, N: math.MaxUint32, Of: math.MaxUint32},
 		} {
@@ -125,7 +125,7 @@ func TestLock_Behind(t *testing.T) {
 // no others, and that the rest is free when it has given the larger hold back.
 func TestLock_Block(t *testing.T) {
 	l := newLab(t)
-	b := func(n uint32, holder string, number uint32) string {
+	b := func(n uint32, holder string, number uint64) string {
 		return fallback.BlockName("k", n, 8, holder, number)
 	}
 	locked := func(name, session string, request uint64, want fallback.Verdict) {

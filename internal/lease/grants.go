@@ -56,7 +56,7 @@ func (p *Partition) newGrants() *grants {
 // Requested: another node wants a key.
 func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
 	switch {
-	case l.Full():
+	case l.Full() && !p.lessens(l, key):
 		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
 		p.meets(l)

@@ -130,6 +130,28 @@ func (g *group) downgrades(k *Key) bool {
 	return !guard.Downgrades || g.keys[0].others.holder.Session == k.others.queue[0].id.Session // "": this node
 }
 
+// lessens reports whether another node asks for a smaller hold of a block that it has, or for one
+// to downgrade to: it gives the first one back for that, so the number of its keys is no reason to
+// refuse it. It may have one such request per block.
+func (p *Partition) lessens(l Link, name string) bool {
+	key, m := fallback.Split(name)
+	first := p.table.keys[key]
+	if first == nil {
+		return false
+	}
+	g := first.group()
+	has := func(x *Key) bool {
+		return x.others != nil && x.others.holder.Session != "" && x.others.holder.Session == l.Session()
+	}
+	switch {
+	case m.Kind == fallback.Downgraded:
+		return has(first)
+	case m.Block == "" || g == nil || g.blocks[m.Block] != 1:
+		return false
+	}
+	return slices.ContainsFunc(g.keys, func(x *Key) bool { return has(x) && m.Shrinks(x.others.mode) })
+}
+
 // shrinksTo reports whether a node waits for k that has more permits of the same block.
 func (g *group) shrinksTo(k *Key) bool {
 	return g.shrinks > 0 && len(k.others.queue) > 0 && g.blocks[k.others.mode.Block] > 1 && slices.ContainsFunc(g.keys, func(x *Key) bool {

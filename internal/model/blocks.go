@@ -84,7 +84,7 @@ func (m *Blocks) name(i int, number, n uint8) string {
 	case m.Without&CountOnce != 0:
 		return fallback.PermitsName(key, uint32(n), uint32(m.N), fmt.Sprintf("%dx%d", i, number))
 	}
-	return fallback.BlockName(key, uint32(n), uint32(m.N), names[i+1], uint32(number))
+	return fallback.BlockName(key, uint32(n), uint32(m.N), names[i+1], uint64(number))
 }
 
 var blocksMoment = fallback.Moment{Now: 1000 * epochZero, Server: "now"}
