@@ -124,6 +124,8 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 // one to be asked for promises. g.mu is held.
 func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
+	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline with it.
+	g.ward.Relied(at + lease.Left(g.s.Deadline(), now))
 	switch {
 	case g.end.leaving:
 		return false

@@ -3,6 +3,9 @@ package coord
 import (
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guardians"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // TestGuarded_AWakeDelaysNoPing: a session that is woken between two pings looks again when the next one is due, not a whole period later.
@@ -45,5 +48,34 @@ func TestOffer_ByBothClocks(t *testing.T) {
 		if _, left := l.Offer(x.deadline); left != x.left {
 			t.Errorf("%d ms, want %d", left, x.left)
 		}
+	}
+}
+
+// A session that was alone has a deadline which no promise bounds. Its first guardians are asked for when their promises cover that, also if the
+// wall clock has stepped there and back meanwhile, which the ward's clock, but no deadline, has gone along with (G7).
+func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
+	now := time.Now()
+	g := &guarded{s: &session{Session: lease.NewSession("a", now.Add(9*time.Second))}, times: times, ward: guardians.NewWard(times)}
+	g.wakes.renew = make(chan struct{}, 1)
+	const stepped = 5 * time.Second
+	at := guardians.Instant(0)
+	g.ward.Relied(at + 9*time.Second)
+	live := []string{"b"}
+	asked := time.Duration(-1)
+	for after := time.Duration(0); after < 12*time.Second && asked < 0; after += 500 * time.Millisecond {
+		at = after
+		if after >= time.Second {
+			at += stepped
+		}
+		p := g.ward.Ping("b", at)
+		g.ward.Promised("b", guardians.Pong{Seq: p.Seq}, at)
+		g.change(live, now.Add(after), at)
+		if _, _, phase := g.ward.Sets(); phase == guardians.Asked {
+			asked = after
+		}
+	}
+	if least := 9*time.Second - times.Valid(); asked < least {
+		t.Errorf("asked for after %v, before promises cover the deadline, which is not before %v", asked, least)
 	}
 }
