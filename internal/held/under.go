@@ -2,13 +2,15 @@ package held
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
 // under is a context that ends with the one around it, and with those of locks.
 type under struct {
 	context.Context                   // ends with one of them, perhaps a moment later, by a goroutine
-	of              []context.Context // the locks', and at the end the one around it
+	locks           []context.Context // those of locks
+	outer           context.Context   // the one around it
 	cancel          context.CancelCauseFunc
 }
 
@@ -21,7 +23,7 @@ func Under(outer context.Context, locks ...context.Context) (ctx context.Context
 	for i, lock := range locks {
 		stops[i] = context.AfterFunc(lock, func() { cancel(context.Cause(lock)) })
 	}
-	return &under{live, append(slices.Clip(locks), outer), cancel}, func(cause error) {
+	return &under{live, slices.Clip(locks), outer, cancel}, func(cause error) {
 		for _, stop := range stops {
 			stop()
 		}
@@ -30,12 +32,38 @@ func Under(outer context.Context, locks ...context.Context) (ctx context.Context
 }
 
 func (u *under) Err() error {
-	if u.Context.Err() == nil {
-		for _, of := range u.of {
-			if of.Err() != nil {
-				u.cancel(context.Cause(of))
-			}
+	if err := u.Context.Err(); err != nil {
+		return err
+	}
+	for _, of := range u.locks {
+		if of.Err() != nil {
+			u.cancel(context.Cause(of))
+			return u.Context.Err()
 		}
 	}
-	return u.Context.Err()
+	err := u.outer.Err()
+	if errors.Is(err, context.Canceled) {
+		u.cancel(context.Cause(u.outer))
+	}
+	return err // that its deadline has passed ends the live one, too, a moment later
+}
+
+// Inside returns the context of what a caller does with a lock: that of the caller, with its deadline,
+// which ends with the lock, too. It carries what the lock's context carries: the lock, and around it
+// those that the caller had before. end is as that of Under.
+func Inside(caller, lock context.Context) (ctx context.Context, end context.CancelCauseFunc) {
+	return Under(&inside{caller, lock}, lock)
+}
+
+// inside is the caller's context with the locks of another one.
+type inside struct {
+	context.Context
+	lock context.Context
+}
+
+func (x *inside) Value(key any) any {
+	if key == (Key{}) {
+		return x.lock.Value(key)
+	}
+	return x.Context.Value(key)
 }

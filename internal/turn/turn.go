@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // Do calls fn with the lock of the key, for which it waits for wait at most; if that is negative, until ctx ends.
@@ -24,28 +25,12 @@ func Do(ctx context.Context, c *coord.Coordinator, key string, wait time.Duratio
 	if err != nil {
 		return false, err
 	}
+	inner, end := held.Inside(ctx, l.Context())
 	defer func() {
 		if lost := l.Unlock(); errors.Is(lost, coord.ErrLost) && !errors.Is(err, coord.ErrLost) {
 			err = errors.Join(err, lost)
 		}
+		end(nil)
 	}()
-	held, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	lock := l.Context()
-	defer context.AfterFunc(lock, func() { cancel(context.Cause(lock)) })()
-	return true, fn(section{held, lock})
-}
-
-// section is the caller's context, which ends with the lock as well. Values are looked for in the lock's context,
-// which has those of the caller's, and the lock.
-type section struct {
-	context.Context
-	lock context.Context
-}
-
-func (s section) Value(key any) any {
-	if v := s.Context.Value(key); v != nil {
-		return v
-	}
-	return s.lock.Value(key)
+	return true, fn(inner)
 }
