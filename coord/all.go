@@ -76,7 +76,7 @@ func writes(all []granted, err error) (Locks, error) {
 }
 
 // DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns, panics or
-// calls runtime.Goexit. fn's context has the values of ctx and ends with it, and also when one of the
+// calls runtime.Goexit. fn's context has the values and the deadline of ctx and ends with it, and also when one of the
 // locks is lost or unlocked, with that as its cause; fn has to heed it. It carries the locks: see [ErrHeld].
 //
 // DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is [ErrLost]

@@ -96,8 +96,7 @@ func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx 
 	for _, l := range locks.Reads {
 		values = &readValues{values, l}
 	}
-	inner, cancel := context.WithCancelCause(values)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	inner, cancel := context.WithCancelCause(carry(ctx, values.Value(heldKey)))
 	for _, l := range locks.Writes {
 		l.endsWith(cancel)
 	}
@@ -105,7 +104,6 @@ func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx 
 		l.endsWith(cancel)
 	}
 	defer func() {
-		stop()
 		unlocked := locks.Unlock()
 		cancel(ErrUnlocked) // of no locks
 		if errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {

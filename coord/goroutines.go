@@ -85,7 +85,6 @@ func signal(c chan<- struct{}) {
 //	| block.askAgain            | AfterFunc | asks for a smaller block again  | at once               |
 //	| block.startShrink         | pool.Go   | asks for a smaller block        | it is had, or the block has ended |
 //	| pool.grow                 | pool.Go   | asks for larger blocks          | no caller waits, or one is refused |
-//	| Coordinator.RDo           | AfterFunc | ends the context of RDo         | at once               |
 //	| follower.watch            | pool.Go   | tells one of several holders    | others wait, or its lock has ended |
 //	| Coordinator.sendReleases  | AfterFunc | starts a second sender          | at once               |
 //	| Coordinator.relieve       | work.Go   | sends beside a slow sender      | the coordinator stops |
@@ -97,7 +96,6 @@ func signal(c chan<- struct{}) {
 //	| inspection.tell           | work.Go   | a question to another node      | answered or given up  |
 //	| inspection.askNames       | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
-//	| Coordinator.DoClaims      | AfterFunc | ends the context of DoClaims    | at once               |
 //	| Coordinator.LockFor       | AfterFunc | ends a lock when its time ends   | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //

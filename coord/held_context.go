@@ -3,6 +3,7 @@ package coord
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -64,6 +65,22 @@ func (x *askedContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
+// carrying is an askedContext that carries locks.
+type carrying struct {
+	askedContext
+	locks any // what it answers for held.Key; nil: what the context does
+}
+
+// carry returns the parent of a context that ends with the caller's, and can be ended under a mutex.
+func carry(ctx context.Context, locks any) *carrying { return &carrying{*before(ctx), locks} }
+
+func (x *carrying) Value(key any) any {
+	if key == heldKey && x.locks != nil {
+		return x.locks
+	}
+	return x.askedContext.Value(key)
+}
+
 // endKey is what package context asks a context for, to find what ends it.
 var endKey = func() any {
 	var n keyNote
@@ -82,7 +99,7 @@ func (n *keyNote) Value(key any) any { n.key = key; return nil }
 
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
 // [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but does not end with that. It carries the lock: see [ErrHeld]. The first call
+// was called with, but neither its deadline nor its end. It carries the lock: see [ErrHeld]. The first call
 // makes it, and the first call of its Done what ends it: a lock without them pays nothing for a context.
 //
 // Its Err looks at the clock each time. In a process that was stopped for longer than the lease, and goes on, Err says so at once, which may be
@@ -126,8 +143,15 @@ type section struct {
 	follows bool // it ends with the caller's context; not changed
 }
 
-func (s *section) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (s *section) Done() <-chan struct{}       { return s.ask().Done() }
+// Deadline is the caller's, if the context ends with that.
+func (s *section) Deadline() (time.Time, bool) {
+	if !s.follows {
+		return time.Time{}, false
+	}
+	return s.values.l.ctx.Deadline()
+}
+
+func (s *section) Done() <-chan struct{} { return s.ask().Done() }
 
 // Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood still may ask before it has noticed
 // that the lease is over: what ends the context may be later than the holder's next write. So may the caller's context.
@@ -201,13 +225,18 @@ type clocked struct {
 type lapser interface{ endIfLapsed() }
 
 func (c *clocked) Err() error {
-	if c.Context.Err() == nil {
-		c.by.endIfLapsed()
-		if c.caller != nil && c.caller.Err() != nil {
-			c.end(context.Cause(c.caller))
-		}
+	if err := c.Context.Err(); err != nil {
+		return err
 	}
-	return c.Context.Err()
+	c.by.endIfLapsed()
+	if err := c.Context.Err(); err != nil || c.caller == nil {
+		return err
+	}
+	err := c.caller.Err()
+	if errors.Is(err, context.Canceled) {
+		c.end(context.Cause(c.caller))
+	}
+	return err // that its deadline has passed ends this one, too, a moment later
 }
 
 // endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run no code of the user's.

@@ -184,8 +184,21 @@ func (w *watched) Done() <-chan struct{} {
 // A lock is lost under a partition's mutex: no code of the caller's may run then. It may ask for what needs the mutex.
 func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
 	takes.Seconds(t)
-	for name, done := range map[string]chan struct{}{"a channel of package context": nil, "another channel": make(chan struct{})} {
-		t.Run(name, func(t *testing.T) {
+	type then = func(ctx, of context.Context) error
+	kinds := map[string]func(ctx context.Context, c *coord.Coordinator, fn then) error{
+		"Do": func(ctx context.Context, c *coord.Coordinator, fn then) error {
+			return c.Do(ctx, "k", func(ctx context.Context, l coord.Lock) error { return fn(ctx, l.Context()) })
+		},
+		"RDo": func(ctx context.Context, c *coord.Coordinator, fn then) error {
+			return c.RDo(ctx, "k", func(ctx context.Context, l coord.ReadLock) error { return fn(ctx, l.Context()) })
+		},
+		"DoClaims": func(ctx context.Context, c *coord.Coordinator, fn then) error {
+			claims := append(coord.ForReading("k"), coord.ForWriting("l")...)
+			return c.DoClaims(ctx, claims, func(ctx context.Context, s coord.Claimed) error { return fn(ctx, s.Of("l").Context()) })
+		},
+	}
+	for name, do := range kinds {
+		for _, done := range []chan struct{}{nil, make(chan struct{})} { // nil: that of package context
 			bubble(t, func(t *testing.T, a *fallback.Memory) {
 				net := &faulty{Arbiter: a}
 				c := start(t, net, nil)
@@ -195,17 +208,16 @@ func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
 				if done != nil {
 					caller.done = make(chan struct{})
 				}
-				err := c.Do(caller, "k", func(ctx context.Context, l coord.Lock) error {
+				err := do(caller, c, func(ctx, of context.Context) error {
 					derived, cancel := context.WithCancel(ctx)
 					defer cancel()
-					of := l.Context()
 					<-after(of.Done(), ctx.Done(), derived.Done()) // none has ended
 					net.cut()
 					caller.calls.Store(0)
 					time.Sleep(9 * time.Second) // T - M after the last renewal, at the latest
 					synctest.Wait()
 					if n := caller.calls.Load(); n != 0 {
-						t.Errorf("the caller's context was asked %d times", n)
+						t.Errorf("%s: the caller's context was asked %d times", name, n)
 					}
 					for _, ctx := range []context.Context{ctx, derived, of} {
 						if !errors.Is(context.Cause(ctx), coord.ErrLost) {
@@ -220,7 +232,7 @@ func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 			})
-		})
+		}
 	}
 }
 

@@ -55,11 +55,9 @@ func (c *Coordinator) RDo(ctx context.Context, key string, fn func(ctx context.C
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancelCause(&readValues{ctx, l})
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	inner, cancel := context.WithCancelCause(carry(ctx, &readValues{ctx, l}))
 	l.endsWith(cancel)
 	defer func() {
-		stop()
 		if unlocked := l.Unlock(); errors.Is(unlocked, ErrLost) && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, unlocked)
 		}

@@ -84,8 +84,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (Permits, error) {
 }
 
 // Do calls fn with n permits, and releases them when fn returns, panics or calls runtime.Goexit.
-// fn's context has the values of ctx and ends with it, and also when the permits are lost, with
-// that as its cause; fn has to heed it.
+// fn's context has the values and the deadline of ctx and ends with it, and also when the permits are
+// lost, with that as its cause; fn has to heed it.
 //
 // Do returns the error of Acquire or of fn. If the permits were lost before fn ended, the error Is
 // [ErrLost] as well.
