@@ -101,7 +101,7 @@ func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err er
 			return l, m, err
 		}
 		// What the store has not said when ctx ends is not waited for: the lock is there.
-		ask, end := held.Under(l.Context(), ctx)
+		ask, end := held.Inside(ctx, l.Context())
 		now := e.lastTerm(ask)
 		// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
 		// better one was asked in between, and has not taken it.

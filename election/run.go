@@ -56,7 +56,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term
 
 // serve calls fn, and resigns.
 func (t *Term) serve(ctx context.Context, fn func(ctx context.Context, t *Term) error) (lost bool, err error) {
-	both, end := held.Under(t.Context(), ctx)
+	both, end := held.Inside(ctx, t.Context())
 	defer end(nil)
 	defer func() {
 		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)

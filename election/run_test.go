@@ -106,6 +106,25 @@ func TestRun_Ends(t *testing.T) {
 			})
 		})
 	}
+	t.Run("with a deadline, of which the function is told", func(t *testing.T) {
+		bubble(t, func(t *testing.T, a *fallback.Memory) {
+			until := time.Now().Add(time.Minute)
+			ctx, cancel := context.WithDeadline(t.Context(), until)
+			defer cancel()
+			told := false
+			err := join(t, start(t, a, nil), nil).Run(ctx, func(ctx context.Context, _ *election.Term) error {
+				if d, _ := ctx.Deadline(); !d.Equal(until) {
+					t.Errorf("the deadline is %v, want %v", d, until)
+				}
+				<-ctx.Done()
+				told = ctx.Err() == context.DeadlineExceeded
+				return ctx.Err()
+			})
+			if err != nil || !told {
+				t.Errorf("Run: %v; told %v", err, told)
+			}
+		})
+	})
 	t.Run("with the coordinator", func(t *testing.T) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			c := start(t, a, nil)

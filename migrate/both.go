@@ -134,7 +134,7 @@ func (b *Both) Do(ctx context.Context, key string, fn func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	both, end := held.Under(l.ctx, ctx)
+	both, end := held.Inside(ctx, l.ctx)
 	defer func() {
 		lost := l.Unlock()
 		end(nil)

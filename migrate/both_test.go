@@ -212,6 +212,18 @@ func TestBoth_Do(t *testing.T) {
 		})
 	}
 	work.Wait()
+	until := time.Now().Add(100 * time.Millisecond)
+	ctx, cancel := context.WithDeadline(t.Context(), until)
+	defer cancel()
+	if err := b.Do(ctx, "k", func(ctx context.Context, _ *migrate.Lock) error {
+		if d, _ := ctx.Deadline(); !d.Equal(until) {
+			t.Errorf("the deadline is %v, want %v", d, until)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}); err != context.DeadlineExceeded {
+		t.Errorf("after the deadline: %v", err)
+	}
 }
 
 func TestNew_Refuses(t *testing.T) {

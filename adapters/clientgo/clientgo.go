@@ -52,7 +52,7 @@ func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) e
 		}
 		return err
 	}
-	leading, end := held.Under(context.WithValue(term.Context(), termKey{}, term), ctx)
+	leading, end := held.Inside(context.WithValue(ctx, termKey{}, term), term.Context())
 	defer end(nil)
 	returned := make(chan struct{})
 	go func() {

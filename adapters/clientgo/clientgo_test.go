@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
 	"github.com/holdfast-go/holdfast/adapters/clientgo"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
@@ -73,6 +75,30 @@ func TestRun_Term(t *testing.T) {
 	if err := clientgo.Run(ctx, nil, clientgo.LeaderCallbacks{}); err == nil {
 		t.Error("nil was accepted")
 	}
+}
+
+// OnStartedLeading is told of the deadline of Run's context, and that it has passed.
+func TestRun_Deadline(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		until := time.Now().Add(time.Minute)
+		ctx, cancel := context.WithDeadline(t.Context(), until)
+		defer cancel()
+		err := clientgo.Run(ctx, join(t, coordtest.Start(t, a, nil), "x", "a"), clientgo.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				if d, _ := ctx.Deadline(); !d.Equal(until) || clientgo.Term(ctx) == nil {
+					t.Errorf("the deadline is %v, want %v", d, until)
+				}
+				<-ctx.Done()
+				if ctx.Err() != context.DeadlineExceeded {
+					t.Error(ctx.Err())
+				}
+			},
+			OnStoppedLeading: func() {},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func ExampleRunOrDie() {
