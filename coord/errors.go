@@ -62,7 +62,7 @@ var (
 	// ErrTooLarge: the encoded result is larger than ShareOptions.MaxSize. It was not stored.
 	ErrTooLarge = errors.New("coord: result too large")
 
-	// ErrNoResults: the arbiter does not keep results, and ShareOptions.Store is nil.
+	// ErrNoResults: the arbiter does not keep results, and the Store of the options is nil.
 	ErrNoResults = errors.New("coord: the arbiter keeps no results")
 )
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Store is the ShareStore that Share uses by default.
-func Store(c *Coordinator) (ShareStore, error) { return c.store() }
+func Store(c *Coordinator) (ShareStore, error) { return c.Results() }
 
 // Filled returns options with the defaults.
 func Filled(o *Options) Options { return o.filled() }

@@ -141,10 +141,8 @@ type found[T any] struct {
 }
 
 func (s *share[T]) run(ctx context.Context) (v T, err error) {
-	if s.store = s.opts.Store; s.store == nil {
-		if s.store, err = s.c.store(); err != nil {
-			return v, err
-		}
+	if s.store, err = s.c.storeOr(s.opts.Store, "ShareOptions.Store"); err != nil {
+		return v, err
 	}
 	ctx, cancel := s.c.whileOpen(ctx)
 	defer cancel()

@@ -96,11 +96,10 @@ const gapFor = time.Hour
 // began after Unshare was called. In another process one that joins callers that were reading at
 // that moment may, for as long as that read takes, get what these get.
 func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) error {
-	return c.Do(ctx, key, func(ctx context.Context, l Lock) (err error) {
-		if store == nil {
-			if store, err = c.store(); err != nil {
-				return err
-			}
+	return c.Do(ctx, key, func(ctx context.Context, l Lock) error {
+		store, err := c.storeOr(store, "Unshare's store")
+		if err != nil {
+			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 		defer cancel()

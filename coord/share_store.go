@@ -47,20 +47,29 @@ type arbiterStore struct {
 // Results returns the store that [Share] uses by default: the arbiter's. Other packages keep small
 // records in it, each under a key of its own and with the fence of a lock. It is no database: a
 // failover may lose a record, or bring back an earlier one. Errors: [ErrUnavailable] before the
-// first session; [ErrNoResults].
-func (c *Coordinator) Results() (ShareStore, error) { return c.store() }
-
-// store returns the store that is used if no other is set.
-func (c *Coordinator) store() (ShareStore, error) {
+// first session; [ErrNoResults], with most arbiters: docs/arbiters.md.
+func (c *Coordinator) Results() (ShareStore, error) {
 	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
 	}
 	r, ok := (*ns).(fallback.ResultStore)
 	if !ok {
-		return nil, fmt.Errorf("%w: set ShareOptions.Store", ErrNoResults)
+		return nil, ErrNoResults
 	}
 	return arbiterStore{c, r}, nil
+}
+
+// storeOr returns the store, or if it is nil the arbiter's. An error names what to set.
+func (c *Coordinator) storeOr(store ShareStore, name string) (ShareStore, error) {
+	if store != nil {
+		return store, nil
+	}
+	store, err := c.Results()
+	if errors.Is(err, ErrNoResults) {
+		err = fmt.Errorf("%w: set %s", err, name)
+	}
+	return store, err
 }
 
 func (s arbiterStore) Get(ctx context.Context, key string) (Shared, error) {

@@ -34,14 +34,15 @@ type Shard struct {
 // they differ, that of the process that makes the plan counts. The election of the same name is
 // another matter: a process may campaign and take shards.
 //
-// Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]; [coord.ErrObserver]. Nil when ctx has ended.
+// Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]; [coord.ErrObserver]; [coord.ErrNoResults]
+// without Options.Store where the arbiter keeps no results. Nil when ctx has ended.
 func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Context, s Shard) error) error {
 	if n < 1 || n > MaxShards {
 		return fmt.Errorf("election: Assign: n is %d, must be 1 to %d", n, MaxShards)
 	}
 	plans := e.part("shards")
 	crew := plans.members("members")
-	m, err := crew.join(ctx)
+	m, err := crew.join(ctx, nil)
 	if err != nil {
 		m.leave()
 		if ctx.Err() != nil {
@@ -103,10 +104,11 @@ func (a *assignment) follow(ctx context.Context, mine map[int]bool, of int) {
 func (a *assignment) serve(ctx context.Context, s Shard) {
 	key := fmt.Sprintf("%s/%d", a.e.key, s.Number)
 	defer a.e.c.ExpectLong(key)()
+	troubled := false // a record about the lock was written
 	for ctx.Err() == nil {
-		lost := false // the shard's lock: fn may return the loss of another one
+		had, lost := false, false // the shard's lock: fn may return the loss of another one
 		err := a.e.c.Do(ctx, key, func(ctx context.Context, l coord.Lock) error {
-			s.Fence = l.Fence()
+			had, s.Fence = true, l.Fence()
 			own := l.Context()
 			err := a.fn(ctx, s)
 			lost = own.Err() != nil && errors.Is(context.Cause(own), coord.ErrLost)
@@ -115,8 +117,13 @@ func (a *assignment) serve(ctx context.Context, s Shard) {
 		if ctx.Err() != nil || errors.Is(err, coord.ErrClosed) {
 			return
 		}
-		if !lost {
+		switch {
+		case !had && !troubled:
+			a.e.opts.Logger.Warn("holdfast: the lock of a shard cannot be had, and is tried again", "election", a.e.name, "shard", s.Number, "error", err)
+		case had && !lost:
 			a.e.opts.Logger.Warn("holdfast: the function of a shard has returned, and is called again", "election", a.e.name, "shard", s.Number, "error", err)
+		}
+		if troubled = !had; !lost {
 			pause(ctx, a.e.opts.Pause)
 		}
 	}

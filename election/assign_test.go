@@ -1,12 +1,15 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -267,6 +270,63 @@ func TestAssign_TheLossOfAnotherLock(t *testing.T) {
 		})
 		if err != nil || runs < 3 || runs > 20 {
 			t.Errorf("%d runs in %v: %v", runs, time.Since(began), err)
+		}
+	})
+}
+
+// refusing is an arbiter that refuses to lock the keys with the prefix while it is set, as a server whose memory is full.
+type refusing struct {
+	fallback.Arbiter
+	prefix string
+	on     atomic.Bool
+}
+
+func (r *refusing) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := r.Arbiter.Attach(ctx, s)
+	return refusingSpace{n, r}, err
+}
+
+type refusingSpace struct {
+	fallback.Namespace
+	r *refusing
+}
+
+func (n refusingSpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	if n.r.on.Load() && strings.HasPrefix(r.Key, n.r.prefix) {
+		return fallback.LockAnswer{}, fmt.Errorf("%w: full", fallback.ErrRefused)
+	}
+	return n.Namespace.Lock(ctx, r)
+}
+
+// A shard's lock that cannot be had is told once, and not as a function that has returned.
+func TestAssign_TheLockOfAShardIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var log bytes.Buffer
+		full := &refusing{Arbiter: a, prefix: "election/billing#shards/"}
+		full.on.Store(true)
+		results, err := start(t, a, nil).Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := join(t, start(t, full, nil), &election.Options{Store: results, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		ctx, cancel := context.WithCancel(t.Context())
+		calls, done := make(chan struct{}, 1), make(chan error, 1)
+		go func() {
+			done <- e.Assign(ctx, 1, func(ctx context.Context, _ election.Shard) error {
+				calls <- struct{}{}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		}()
+		time.Sleep(time.Minute)
+		full.on.Store(false)
+		<-calls
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if text := log.String(); strings.Contains(text, "has returned") || strings.Count(text, "lock of a shard cannot be had") != 1 {
+			t.Error(text)
 		}
 	})
 }

@@ -47,7 +47,9 @@ type Options struct {
 	// are refused.
 	Pause time.Duration
 
-	// Store keeps the published value. Nil: the arbiter.
+	// Store keeps the published value, and the lists of candidates and of processes that share shards.
+	// Nil: the arbiter, if it keeps results, as Redis does and most others do not (docs/arbiters.md).
+	// Where it does not, a leader leads and is not published, and Prefer and Assign need a Store.
 	Store coord.ShareStore
 
 	// Logger gets the records that docs/logs.md lists. Nil: silent.

@@ -2,9 +2,7 @@ package election
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -99,7 +97,8 @@ type membership struct {
 	done   chan struct{} // closed when it has ended
 }
 
-// quit ends it, and does not wait for that: the store may take its time. It may be called more than once, and of a nil *membership.
+// quit ends it, and does not wait for that: the store may take its time. It may be called more than
+// once, and of a nil *membership.
 func (m *membership) quit() {
 	if m != nil {
 		m.cancel()
@@ -114,9 +113,10 @@ func (m *membership) leave() {
 	}
 }
 
-// join takes part until leave. It returns when this process is in the record, or when ctx has ended.
-// The membership is never nil.
-func (s *members) join(ctx context.Context) (*membership, error) {
+// join takes part until leave. It returns when this process is in the record, when ctx has ended,
+// or when it has waited for long enough: then it is put into the record in the background. The
+// membership is never nil.
+func (s *members) join(ctx context.Context, enough <-chan time.Time) (*membership, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ready, done := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -127,48 +127,70 @@ func (s *members) join(ctx context.Context) (*membership, error) {
 	select {
 	case err := <-ready:
 		return m, err
+	case <-enough:
+		return m, nil
 	case <-ctx.Done():
 		return m, context.Cause(ctx)
 	}
 }
 
-// stay holds the sign of life and stays in the record until ctx ends. It tells ready once.
+// stay holds the sign of life and stays in the record until ctx ends. It tells ready when it is in
+// there, or why it never will be.
 func (s *members) stay(ctx context.Context, ready chan<- error) {
-	tell := sync.OnceFunc(func() { ready <- nil })
+	tell := func(err error) {
+		select {
+		case ready <- err:
+		default: // it was told before
+		}
+	}
 	defer s.e.c.ExpectLong(s.signOf(s.me.ID))()
 	for ctx.Err() == nil {
 		l, err := s.e.c.Lock(ctx, s.signOf(s.me.ID))
-		if errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) || errors.Is(err, coord.ErrObserver) {
-			select {
-			case ready <- err:
-			default:
-			}
+		if err == nil {
+			err = s.stayListed(ctx, l.Context(), tell)
+			_ = l.Unlock() // if it was lost, the others have noticed
+		}
+		switch {
+		case isFinal(err):
+			tell(err)
 			return
-		}
-		if err != nil {
+		case err != nil:
 			pause(ctx, s.e.opts.Pause)
-			continue
 		}
-		for ctx.Err() == nil && l.Context().Err() == nil {
-			next := s.e.opts.Keep / 3
-			if s.add(ctx) == nil {
-				tell()
-			} else {
-				next = min(next, s.e.opts.Pause)
-			}
-			timer := time.NewTimer(next)
-			select {
-			case <-timer.C:
-			case <-l.Context().Done():
-			case <-ctx.Done():
-			}
-			timer.Stop()
-		}
-		if ctx.Err() != nil {
-			bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-			_ = s.remove(bye, s.me.ID) // else the others notice by the lock
-			cancel()
-		}
-		_ = l.Unlock() // if it was lost, the others have noticed
 	}
+}
+
+// stayListed stays in the record until ctx or the sign of life ends. It returns an error that is
+// final.
+func (s *members) stayListed(ctx, sign context.Context, tell func(error)) error {
+	troubled := false // a record was written
+	for ctx.Err() == nil && sign.Err() == nil {
+		next := s.e.opts.Keep / 3
+		switch err := s.add(ctx); {
+		case isFinal(err):
+			return err
+		case err == nil:
+			troubled = false
+			tell(nil)
+		default:
+			next = min(next, s.e.opts.Pause)
+			if !troubled && ctx.Err() == nil {
+				troubled = true
+				s.e.opts.Logger.Warn("holdfast: a process cannot be listed for an election, and is tried again", "election", s.e.name, "error", err)
+			}
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-sign.Done():
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	if ctx.Err() != nil {
+		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		_ = s.remove(bye, s.me.ID) // else the others notice by the lock
+	}
+	return nil
 }

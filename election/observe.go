@@ -2,14 +2,18 @@ package election
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
 // Leader reads the leader's name, in one call of the store. It is what the leader has published: a
 // leader that crashed is named until the next one has published itself, or until Options.Keep is over.
 //
-// Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; ctx's own if it ended.
+// Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; [coord.ErrNoResults]
+// if there is none; ctx's own if it ended.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	k, err := e.look(ctx)
 	if err != nil {
@@ -21,10 +25,11 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{}, ErrNoLeader
 }
 
-// Observe yields the leader, and then each change, until ctx ends: another leader, another value, or the
-// zero Leader while there is none. Changes are pushed: a leader announces what it publishes to all
-// processes at once. Changes that come faster than they are taken are left out, but for the last one.
-// While the store cannot be read, nothing is yielded.
+// Observe yields the leader, and then each change, until ctx ends: another leader, another value,
+// or the zero Leader while there is none. Changes are pushed: a leader announces what it publishes
+// to all processes at once. Changes that come faster than they are taken are left out, but for the
+// last one. While the store cannot be read, nothing is yielded. Without Options.Store, where the
+// arbiter keeps no results, Observe ends at once. Options.Logger is told of both.
 //
 // A leader that crashed publishes nothing. The next change is its successor, or, without one, the zero
 // Leader after Options.Keep.
@@ -50,13 +55,20 @@ func (e *Election) records(ctx context.Context) iter.Seq[kept] {
 		defer stop()
 		timer := time.NewTimer(e.opts.Keep)
 		defer timer.Stop()
+		troubled := false // a record was written
 		for {
 			k, err := e.look(ctx)
 			if ctx.Err() != nil {
 				return
 			}
+			if err != nil && !troubled {
+				e.opts.Logger.Warn("holdfast: the leader of an election cannot be observed", "election", e.name, "error", err)
+			}
+			troubled = err != nil
 			next := e.opts.Keep
 			switch {
+			case errors.Is(err, coord.ErrNoResults):
+				return
 			case err != nil:
 				next = min(next, time.Second)
 			case !yield(k):

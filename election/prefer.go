@@ -5,6 +5,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/held"
@@ -90,7 +91,7 @@ func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err er
 	var others *members
 	if e.opts.Prefer != nil {
 		others = e.members("candidates")
-		if m, err = others.join(ctx); err != nil {
+		if m, err = others.join(ctx, time.After(callTimeout)); err != nil {
 			return l, m, err
 		}
 	}
@@ -100,12 +101,13 @@ func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err er
 		if err != nil || others == nil {
 			return l, m, err
 		}
-		// What the store has not said when ctx ends is not waited for: the lock is there.
+		// What the store has not said when ctx ends, or within a call's time, is not waited for: the
+		// lock is there.
 		ask, end := held.Inside(ctx, l.Context())
-		now := e.lastTerm(ask)
+		now, err := e.lastTerm(ask)
 		// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
 		// better one was asked in between, and has not taken it.
-		lead := gaveWay && now == before || !others.anyBetter(ask)
+		lead := err != nil || gaveWay && now == before || !others.anyBetter(ask)
 		end(nil)
 		if lead {
 			return l, m, nil
@@ -118,12 +120,9 @@ func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err er
 }
 
 // lastTerm returns the fence of the last term that was published, 0 if none is known.
-func (e *Election) lastTerm(ctx context.Context) coord.Fence {
+func (e *Election) lastTerm(ctx context.Context) (coord.Fence, error) {
 	k, err := e.look(ctx)
-	if err != nil {
-		return 0
-	}
-	return k.fence
+	return k.fence, err
 }
 
 // anyBetter reports whether a candidate that is preferred to this one is alive.

@@ -45,7 +45,11 @@ func (e *Election) store() (coord.ShareStore, error) {
 	if e.opts.Store != nil {
 		return e.opts.Store, nil
 	}
-	return e.c.Results()
+	store, err := e.c.Results()
+	if errors.Is(err, coord.ErrNoResults) {
+		err = fmt.Errorf("%w: set election.Options.Store", err)
+	}
+	return store, err
 }
 
 // load reads a record of the store. A record that cannot be read is none.

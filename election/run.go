@@ -20,7 +20,7 @@ import (
 //   - with nil, when fn returns nil in a term that is in force: the work is done;
 //   - when ctx ends: with nil, or with an error of fn that is not due to that;
 //   - with an error that campaigning again does not mend: [coord.ErrClosed], [coord.ErrHeld],
-//     [coord.ErrObserver].
+//     [coord.ErrObserver], [coord.ErrNoResults].
 //
 // A panic of fn passes through, after the resignation.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term) error) error {
@@ -29,7 +29,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return nil
-		case errors.Is(err, coord.ErrClosed), errors.Is(err, coord.ErrHeld), errors.Is(err, coord.ErrInvalidKey), errors.Is(err, coord.ErrObserver):
+		case isFinal(err):
 			return err
 		case err != nil:
 			e.opts.Logger.Warn("holdfast: a campaign failed, and begins again", "election", e.name, "error", err)
@@ -52,6 +52,12 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term
 			pause(ctx, e.opts.Pause)
 		}
 	}
+}
+
+// isFinal reports whether another attempt fails, too.
+func isFinal(err error) bool {
+	return errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) ||
+		errors.Is(err, coord.ErrObserver) || errors.Is(err, coord.ErrNoResults)
 }
 
 // serve calls fn, and resigns.

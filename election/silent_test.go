@@ -1,8 +1,11 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,4 +78,36 @@ func TestCampaign_AStoreThatIsSilent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// With a preference, too, a store that does not answer delays no leader for long, and is told of once it does.
+func TestCampaign_AStoreThatIsSilentFromTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		results, err := c.Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &silentStore{ShareStore: results}
+		s.silent.Store(true)
+		var log bytes.Buffer
+		e := join(t, c, &election.Options{Store: s, Prefer: election.Newest, Value: "here", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		began := time.Now()
+		term := campaign(t, e)
+		if d := time.Since(began); d > 5*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		time.Sleep(time.Minute)
+		s.silent.Store(false)
+		time.Sleep(10 * time.Second)
+		if l, err := e.Leader(t.Context()); err != nil || l.Value != "here" {
+			t.Errorf("%+v, %v", l, err)
+		}
+		resign(t, term)
+		for _, text := range []string{"cannot be listed", "cannot be published"} {
+			if n := strings.Count(log.String(), text); n != 1 {
+				t.Errorf("%q: %d times in\n%s", text, n, log.String())
+			}
+		}
+	})
 }

@@ -23,9 +23,12 @@ type Term struct {
 // Campaign waits until this process is the leader, or until ctx ends. ctx limits the wait, not the
 // term. The term lasts until [Term.Resign], or until it is lost.
 //
-// The value is published in the background: a store that does not answer delays no leader.
+// The value is published in the background: a store that does not answer delays no leader. With
+// Options.Prefer it delays one by some seconds at most, and the candidate then leads whether there
+// is a better one or not.
 //
-// Errors: those of [coord.Coordinator.Lock].
+// Errors: those of [coord.Coordinator.Lock]; with Options.Prefer also [coord.ErrNoResults], if
+// there is no Options.Store and the arbiter keeps no results.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	quiet := e.c.ExpectLong(e.key)
 	l, m, err := e.win(ctx)
@@ -59,9 +62,10 @@ func (t *Term) Context() context.Context { return t.lock.Context() }
 // Lock returns the lock that the term is: for packages that take one.
 func (t *Term) Lock() coord.Lock { return t.lock }
 
-// Publish changes the value, and returns when it is stored and announced. Errors: [coord.ErrLost] or
-// [coord.ErrUnlocked] if the term is over; [coord.ErrUnavailable] if the store does not answer: the value
-// is written again then with the next refreshment.
+// Publish changes the value, and returns when it is stored and announced. Errors: [coord.ErrLost]
+// or [coord.ErrUnlocked] if the term is over; [coord.ErrUnavailable] if the store does not answer:
+// the value is written again then with the next refreshment. [coord.ErrNoResults] if there is no
+// store.
 func (t *Term) Publish(ctx context.Context, value string) error {
 	if len(value) > maxValue {
 		return fmt.Errorf("election: the value has %d bytes, must have %d at most", len(value), maxValue)
@@ -95,6 +99,7 @@ func (t *Term) Resign(ctx context.Context) error {
 func (t *Term) keepPublished(over context.Context, m *membership) {
 	refresh := time.NewTimer(0)
 	defer refresh.Stop()
+	troubled := false // a record was written
 	for {
 		select {
 		case <-over.Done():
@@ -110,7 +115,11 @@ func (t *Term) keepPublished(over context.Context, m *membership) {
 		next := t.e.opts.Keep / 3
 		if err != nil {
 			next = min(next, time.Second)
+			if !troubled && over.Err() == nil {
+				t.e.opts.Logger.Warn("holdfast: a leader cannot be published, and is tried again", "election", t.e.name, "fence", t.Fence(), "error", err)
+			}
 		}
+		troubled = err != nil
 		refresh.Reset(next)
 	}
 }
