@@ -34,7 +34,8 @@ type Slot struct {
 // keep is over.
 //
 // Errors, besides ErrTaken: those of [coord.Coordinator.TryLock]; [coord.ErrUnavailable] if the record
-// cannot be read or written. The job does not run then.
+// cannot be read or written; [coord.ErrNoResults] without Options.Store where the arbiter keeps no
+// results. The job does not run then.
 func Begin(ctx context.Context, c *coord.Coordinator, name string, keep time.Duration, opts *Options) (*Slot, error) {
 	switch {
 	case c == nil:

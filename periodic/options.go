@@ -27,8 +27,9 @@ type Options struct {
 	// wrong, and the two are believed. Default 1 s. Negative values are refused.
 	MaxSkew time.Duration
 
-	// Store keeps the record of the last run. Nil: the arbiter, where a failover may lose the record of the
-	// last second: the tick may be run a second time then.
+	// Store keeps the record of the last run. Nil: the arbiter, if it keeps results, as Redis does and
+	// most others do not (docs/arbiters.md); with these, Store has to be set. A failover of Redis may
+	// lose the record of the last second: the tick may be run a second time then.
 	Store coord.ShareStore
 
 	// Logger gets the records that docs/logs.md lists. Nil: silent.

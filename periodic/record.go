@@ -57,7 +57,11 @@ func (j *job) store() (coord.ShareStore, error) {
 	if j.opts.Store != nil {
 		return j.opts.Store, nil
 	}
-	return j.c.Results()
+	store, err := j.c.Results()
+	if errors.Is(err, coord.ErrNoResults) {
+		err = fmt.Errorf("%w: set periodic.Options.Store", err)
+	}
+	return store, err
 }
 
 // read returns the record of the store, or the last one that this process has seen if that is later:

@@ -32,7 +32,9 @@ type Tick struct {
 // was missed since may be due: see Options.Late. A process that is missed in the middle of a run has
 // done what it has done: see Options.Again.
 //
-// Errors: of the name and the options, which name the field; [coord.ErrClosed]; [coord.ErrHeld]. Nil
+// Errors: of the name and the options, which name the field; [coord.ErrNoResults] without Options.Store
+// where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld]; and, when a tick is due,
+// [coord.ErrInvalidKey] and [coord.ErrObserver]. Other failures are logged, and Run tries again. Nil
 // when ctx has ended, or the schedule has no more ticks.
 func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opts *Options,
 	fn func(ctx context.Context, t Tick) error) error {
@@ -97,10 +99,9 @@ func (j *job) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, coord.ErrClosed), errors.Is(err, coord.ErrHeld), errors.Is(err, errOver):
-			if errors.Is(err, errOver) {
-				return nil
-			}
+		case errors.Is(err, errOver):
+			return nil
+		case isFinal(err):
 			return err
 		case err != nil:
 			if !j.troubled {
@@ -112,6 +113,12 @@ func (j *job) run(ctx context.Context) error {
 		}
 		timer.Reset(min(max(wait, 0), lookEvery))
 	}
+}
+
+// isFinal reports whether another attempt fails, too.
+func isFinal(err error) bool {
+	return errors.Is(err, coord.ErrClosed) || errors.Is(err, coord.ErrHeld) || errors.Is(err, coord.ErrInvalidKey) ||
+		errors.Is(err, coord.ErrObserver) || errors.Is(err, coord.ErrNoResults)
 }
 
 // errOver: the schedule has no more ticks.

@@ -42,6 +42,10 @@ type Options struct {
 	// Default 30 s, for schedules in minutes. Negative values are refused.
 	Keep time.Duration
 
+	// Store keeps what was run last. Nil: the arbiter, if it keeps results, as Redis does and most others
+	// do not: Once returns an error there that Is [coord.ErrNoResults]. See [periodic.Options].
+	Store coord.ShareStore
+
 	// Logger gets a record when a job cannot be run because the arbiter does not answer. Nil: silent.
 	Logger *slog.Logger
 }
@@ -65,6 +69,11 @@ func Once(ctx context.Context, c *coord.Coordinator, name string, opts *Options)
 	case o.Keep == 0:
 		o.Keep = 30 * time.Second
 	}
+	if o.Store == nil {
+		if _, err := c.Results(); errors.Is(err, coord.ErrNoResults) {
+			return nil, fmt.Errorf("cron: %w: set Options.Store", err)
+		}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -74,7 +83,7 @@ func Once(ctx context.Context, c *coord.Coordinator, name string, opts *Options)
 }
 
 func once(ctx context.Context, c *coord.Coordinator, name string, o Options, job cron.Job) {
-	slot, err := periodic.Begin(ctx, c, name, o.Keep, nil)
+	slot, err := periodic.Begin(ctx, c, name, o.Keep, &periodic.Options{Store: o.Store})
 	switch {
 	case errors.Is(err, periodic.ErrTaken):
 		return

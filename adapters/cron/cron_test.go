@@ -2,6 +2,7 @@ package cron_test
 
 import (
 	"context"
+	"errors"
 	"log"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/adapters/cron"
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/periodic"
 )
@@ -95,6 +97,31 @@ func TestOnce_Refuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Where the arbiter keeps no results, a store has to be set, and then jobs run.
+func TestOnce_AnArbiterWithoutResults(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := coordtest.Start(t, coordtest.WithoutResults(a), nil)
+		if _, err := cron.Once(t.Context(), c, "report", nil); !errors.Is(err, coord.ErrNoResults) || !strings.Contains(err.Error(), "Options.Store") {
+			t.Errorf("without a store: %v", err)
+		}
+		results, err := coordtest.Start(t, fallback.NewMemory(), nil).Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		once, err := cron.Once(t.Context(), c, "report", &cron.Options{Store: results})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := 0
+		job := once(cron.Func(func(context.Context, coord.Fence) { runs++ }))
+		job.Run()
+		job.Run() // the same tick, in another process
+		if runs != 1 {
+			t.Errorf("%d runs", runs)
+		}
+	})
 }
 
 func Example() {

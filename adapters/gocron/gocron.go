@@ -22,27 +22,45 @@ import (
 // Locker is a [gocron.Locker]. Its method Lock returns an error that Is [periodic.ErrTaken] for a job
 // that runs elsewhere, or was begun less than keep ago.
 type Locker struct {
-	c    *coord.Coordinator
-	keep time.Duration
+	c     *coord.Coordinator
+	keep  time.Duration
+	store coord.ShareStore
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
+// A LockerOption is an option of [NewLocker].
+type LockerOption func(*Locker)
+
+// WithStore has the store keep what was run last. Default: the arbiter, if it keeps results, as Redis
+// does and most others do not. See periodic.Options.
+func WithStore(store coord.ShareStore) LockerOption { return func(l *Locker) { l.store = store } }
+
 // NewLocker returns a Locker for jobs with a period longer than keep. Half of the period is a good
 // choice; jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker.
-func NewLocker(c *coord.Coordinator, keep time.Duration) (*Locker, error) {
+// Where the arbiter keeps no results and there is no [WithStore], the error Is [coord.ErrNoResults].
+func NewLocker(c *coord.Coordinator, keep time.Duration, opts ...LockerOption) (*Locker, error) {
 	switch {
 	case c == nil:
 		return nil, errors.New("gocron: the coordinator is nil")
 	case keep < time.Millisecond:
 		return nil, fmt.Errorf("gocron: keep is %v, must be at least 1ms", keep)
 	}
-	return &Locker{c, keep}, nil
+	l := &Locker{c: c, keep: keep}
+	for _, o := range opts {
+		o(l)
+	}
+	if l.store == nil {
+		if _, err := c.Results(); errors.Is(err, coord.ErrNoResults) {
+			return nil, fmt.Errorf("gocron: %w: set WithStore", err)
+		}
+	}
+	return l, nil
 }
 
 // Lock implements [gocron.Locker]. The key is the job's name.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	s, err := periodic.Begin(ctx, l.c, key, l.keep, nil)
+	s, err := periodic.Begin(ctx, l.c, key, l.keep, &periodic.Options{Store: l.store})
 	if err != nil {
 		return nil, err
 	}
@@ -58,26 +76,31 @@ var ErrNotLeader = errors.New("gocron: this instance is not the leader")
 
 // Elector is a [gocron.Elector]: jobs run in the instance that is the leader of an election.
 type Elector struct {
-	mu   sync.Mutex // protects term
+	mu   sync.Mutex // protects term and err
 	term *election.Term
+	err  error // why it campaigns no more
 	stop context.CancelFunc
 	done chan struct{}
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector campaigns until Close.
+// NewElector campaigns until Close. If [election.Election.Run] ends before that, as where the coordinator
+// is closed, IsLeader tells its error.
 func NewElector(e *election.Election) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Elector{stop: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(x.done)
-		_ = e.Run(ctx, func(ctx context.Context, t *election.Term) error { // an error: the coordinator was closed
+		err := e.Run(ctx, func(ctx context.Context, t *election.Term) error {
 			x.set(t)
 			defer x.set(nil)
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.err = err
 	}()
 	return x
 }
@@ -88,12 +111,18 @@ func (x *Elector) set(t *election.Term) {
 	x.term = t
 }
 
-// IsLeader implements [gocron.Elector]: it returns nil in the leader's process, and else [ErrNotLeader].
+// IsLeader implements [gocron.Elector]: it returns nil in the leader's process, and else an error that Is
+// [ErrNotLeader].
 func (x *Elector) IsLeader(context.Context) error {
-	if x.Term() == nil {
-		return ErrNotLeader
+	if x.Term() != nil {
+		return nil
 	}
-	return nil
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return fmt.Errorf("%w: %w", ErrNotLeader, x.err)
+	}
+	return ErrNotLeader
 }
 
 // Term returns the term of this instance, for its Fence and its Context, or nil if it is not the leader.

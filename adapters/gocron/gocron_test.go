@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	lib "github.com/go-co-op/gocron/v2"
@@ -16,7 +18,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/periodic"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -88,6 +92,50 @@ func TestNewLocker_Refuses(t *testing.T) {
 	if _, err := gocron.NewLocker(c, 0); err == nil {
 		t.Error("a zero keep was accepted")
 	}
+}
+
+// Where the arbiter keeps no results, a store has to be set, and then jobs run.
+func TestNewLocker_AnArbiterWithoutResults(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := coordtest.Start(t, coordtest.WithoutResults(a), nil)
+		if _, err := gocron.NewLocker(c, time.Second); !errors.Is(err, coord.ErrNoResults) || !strings.Contains(err.Error(), "WithStore") {
+			t.Errorf("without a store: %v", err)
+		}
+		results, err := coordtest.Start(t, fallback.NewMemory(), nil).Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := gocron.NewLocker(c, time.Second, gocron.WithStore(results))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, err := l.Lock(t.Context(), "report")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := slot.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Lock(t.Context(), "report"); !errors.Is(err, periodic.ErrTaken) {
+			t.Errorf("the same tick, in another process: %v", err)
+		}
+	})
+}
+
+// An elector that cannot campaign says why.
+func TestElector_CannotCampaign(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		e, err := election.New(coordtest.Start(t, coordtest.WithoutResults(a), nil), "scheduler", &election.Options{Prefer: election.Newest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := gocron.NewElector(e)
+		defer x.Close()
+		synctest.Wait()
+		if err := x.IsLeader(t.Context()); !errors.Is(err, gocron.ErrNotLeader) || !errors.Is(err, coord.ErrNoResults) {
+			t.Error(err)
+		}
+	})
 }
 
 func Example() {
