@@ -174,7 +174,7 @@ func (h *coalesced) follow(w http.ResponseWriter, r *http.Request, m *singleflig
 	case <-r.Context().Done():
 		m.Leave()
 		h.opts.Observe(r, CoalescedLeft)
-		abort(r)
+		abort(w, r)
 		h.refuse(w, r, Problem{
 			Type: TypeUnavailable, Title: "Not answered in time", Status: http.StatusServiceUnavailable, RetryAfter: h.retryAfter,
 			Err: context.Cause(r.Context()),

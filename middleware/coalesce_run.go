@@ -22,8 +22,27 @@ type run struct {
 
 func newRun(r *http.Request, mark running) *run {
 	x := &run{settled: make(chan struct{})}
-	x.ctx, x.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(r.Context()), mark, true))
+	x.ctx, x.cancel = context.WithCancelCause(&leading{context.WithoutCancel(r.Context()), mark, r.Context()})
 	return x
+}
+
+// leading is the context of a run, but for its end.
+type leading struct {
+	context.Context
+	mark  running
+	first context.Context // the first request's
+}
+
+type firstKey struct{}
+
+func (l *leading) Value(key any) any {
+	switch key {
+	case l.mark:
+		return true
+	case firstKey{}:
+		return l.first
+	}
+	return l.Context.Value(key)
 }
 
 // await is the run's flight: it ends when it is known what the others get, or when none of them is left.

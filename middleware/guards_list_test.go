@@ -187,15 +187,39 @@ var guards = []guard{
 	},
 	{
 		what: "Err looks at the locks further out", file: "held.go",
-		old: "if h.Context.Err() != nil {\n\t\tcause =", new: "if false {\n\t\tcause =", tests: "TestErr_AfterALoss",
+		old: "if err := h.Context.Err(); err != nil {", new: "if err := h.Context.Err(); false {", tests: "TestErr_AfterALoss",
 	},
 	{
 		what: "Err ends the context at once", file: "held.go",
 		old: "h.cancel(cause)", new: "_ = 0", tests: "TestErr_AfterALoss",
 	},
 	{
-		what: "Err of permits looks at them, and at the locks further out", file: "../internal/held/under.go",
+		what: "Err of permits looks at them", file: "../internal/held/under.go",
 		old: "if of.Err() != nil {", new: "if false {", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "Err of permits looks at the locks further out", file: "../internal/held/under.go",
+		old: "err := u.outer.Err()", new: "var err error", tests: "TestErr_AfterALoss",
+	},
+	{
+		what: "a time limit is no cancellation", file: "held.go",
+		old: "if errors.Is(err, context.Canceled) {", new: "if true {", tests: "TestHeld_ErrOfATimeLimit",
+	},
+	{
+		what: "a client is there whose lock was lost", file: "problem.go",
+		old: "&& !errors.Is(context.Cause(ctx), coord.ErrLost)", new: "&& coord.ErrLost != nil", tests: "TestOuterLockIsLostWhileARequestWaits",
+	},
+	{
+		what: "a client is there whose run of Coalesce was abandoned", file: "problem.go",
+		old: "ok && ctx.Err() != nil {", new: "ok && false {", tests: "TestCoalesce_RequestEndsWhileItsRunWaits",
+	},
+	{
+		what: "a client that has gone had nothing executed", file: "problem.go",
+		old: "\t\tnotExecuted(w)\n\t\tpanic(", new: "\t\tpanic(", tests: "TestIdempotent_ClientGoesBeforeTheHandler",
+	},
+	{
+		what: "a request that was aborted before the handler may run", file: "idempotent_attempt.go",
+		old: "if returned || !rw.refused &&", new: "if returned ||", tests: "TestIdempotent_ClientGoesBeforeTheHandler",
 	},
 	{
 		what: "a handler that has unlocked goes on", file: "held.go",
@@ -332,6 +356,10 @@ var guards = []guard{
 	{
 		what: "a call without locks is Unavailable", file: "grpc/serialize.go", dir: "grpc",
 		old: `return status.Error(codes.Unavailable, "locks are not available now")`, new: "return err", tests: "TestSerialize_Statuses",
+	},
+	{
+		what: "a call whose lock further out was lost is Unavailable", file: "grpc/serialize.go", dir: "grpc",
+		old: "case errors.Is(context.Cause(ctx), coord.ErrLost):", new: "case false:", tests: "TestSerialize_OuterLockIsLost",
 	},
 	{
 		what: "Route redirects unary calls", file: "grpc/route.go", dir: "grpc",

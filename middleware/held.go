@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -180,10 +181,14 @@ func (h *held) Err() error {
 	if over || live != nil && live.Err() != nil {
 		return h.ask().Err()
 	}
-	cause := lossOf(h.ofLock())
-	if h.Context.Err() != nil {
-		cause = context.Cause(h.Context)
+	if err := h.Context.Err(); err != nil {
+		live = h.ask()
+		if errors.Is(err, context.Canceled) {
+			h.cancel(context.Cause(h.Context))
+		}
+		return cmp.Or(live.Err(), err) // that its deadline has passed ends the live one, too, a moment later
 	}
+	cause := lossOf(h.ofLock())
 	if cause == nil {
 		return nil
 	}

@@ -70,3 +70,40 @@ func TestHeld_CallsOthersWithoutItsMutex(t *testing.T) {
 		t.Errorf("%v, %v", err, u.Err())
 	}
 }
+
+// late is a context whose time is up, of which its children do not know yet.
+type late struct {
+	context.Context
+	up bool
+}
+
+func (l *late) Err() error {
+	if l.up {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// The end of a request's time limit is no cancellation, also before its handler's context has heard of it: a client that is there would be
+// taken for one that has gone.
+func TestHeld_ErrOfATimeLimit(t *testing.T) {
+	c := coordtest.Start(t, fallback.NewMemory(), nil)
+	l, err := c.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &late{Context: t.Context()}
+	h := &held{Context: request, c: c, lock: l, holder: silent{}}
+	h.Done()
+	if h.Err() != nil {
+		t.Error(h.Err())
+	}
+	request.up = true
+	if err := h.Err(); err != context.DeadlineExceeded || context.Cause(h) != context.DeadlineExceeded || gone(h) {
+		t.Errorf("%v, %v, gone: %v", err, context.Cause(h), gone(h))
+	}
+	h.end()
+	if h.Err() == nil {
+		t.Error("no end")
+	}
+}

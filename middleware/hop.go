@@ -64,7 +64,9 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		s.avoided.remove(n.ID)
 		return true
 	}
-	abort(r)
+	if gone(r.Context()) {
+		panic(http.ErrAbortHandler)
+	}
 	if !h.sent { // ReverseProxy does not take what the client wants to upgrade to; the owner has nothing to do with that
 		return false
 	}

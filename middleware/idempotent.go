@@ -155,7 +155,7 @@ func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) 
 		Detail: fmt.Sprintf("A request with the header %q may have a body of %d bytes.", m.opts.Header, m.opts.MaxRequest),
 	}
 	if !errors.Is(err, errTooLarge) {
-		abort(r)
+		abort(w, r)
 		p = unreadable(err)
 	}
 	m.refuse(w, r, p)

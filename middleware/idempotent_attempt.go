@@ -59,7 +59,7 @@ func (x *attempt) refused(err error) {
 		})
 	case errors.Is(err, once.ErrInProgress):
 		if !errors.Is(err, once.ErrCrowded) { // it has waited
-			abort(x.r)
+			abort(x.w, x.r)
 		}
 		x.refusal(Problem{
 			Type: TypeInProgress, Title: "Request in progress", Status: http.StatusConflict, RetryAfter: x.m.retryAfter, Err: err,
@@ -127,7 +127,7 @@ func (x *attempt) execute(rw *recorder, h *held) {
 	inner := x.r.WithContext(h)
 	defer func() {
 		keepForm(x.came, inner)
-		if returned || x.m.opts.Final(http.StatusInternalServerError) {
+		if returned || !rw.refused && x.m.opts.Final(http.StatusInternalServerError) {
 			return
 		}
 		if err := x.m.machine.Put(x.r.Context(), h.lock, x.id, once.Encode(failed, x.print)); err != nil {
@@ -165,7 +165,7 @@ func (m *idempotency) ranOn(h *held) { warnRanOn(m.logger, h) }
 
 // unavailable answers a request that nothing can be said about now.
 func (x *attempt) unavailable(err error) {
-	abort(x.r)
+	abort(x.w, x.r)
 	x.refusal(Problem{
 		Type: TypeUnavailable, Title: "Not available now", Status: http.StatusServiceUnavailable, RetryAfter: x.m.retryAfter, Err: err,
 	})

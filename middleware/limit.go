@@ -112,12 +112,12 @@ func (s *limiter) acquire(ctx context.Context, key string) (coord.Permits, error
 
 // failed answers a request that did not get its permit.
 func (s *limiter) failed(w http.ResponseWriter, r *http.Request, err error) {
-	abort(r)
+	abort(w, r)
 	p := Problem{RetryAfter: s.retryAfter, Err: err}
 	switch _, size := errors.AsType[*coord.SizeError](err); {
 	case size:
 		p = misconfigured(err)
-	case errors.Is(err, coord.ErrLocked):
+	case errors.Is(err, coord.ErrLocked) && !errors.Is(err, context.Canceled):
 		p.Type, p.Title, p.Status = TypeTooMany, "Too many requests at the same time", http.StatusTooManyRequests
 	default:
 		p.Type, p.Title, p.Status = TypeUnavailable, "Permits are not available now", http.StatusServiceUnavailable

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
@@ -83,16 +84,33 @@ func (f *refusals) refuse(w http.ResponseWriter, r *http.Request, p Problem) {
 	if p.Type == TypeMisconfigured {
 		f.logger.Error("holdfast: a request cannot be served", "method", r.Method, "pattern", r.Pattern, "error", p.Err)
 	}
-	if rec := recorderOf(w); rec != nil && p.Type != TypeOwner { // the owner may have executed it
-		rec.refused = true
+	if p.Type != TypeOwner { // the owner may have executed it
+		notExecuted(w)
 	}
 	f.problem(w, r, p)
 }
 
-// abort ends the request if its client has gone: nothing that is written would arrive, and an empty response must not be taken
-// for a success.
-func abort(r *http.Request) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
+// notExecuted tells an Idempotent further out that the handler does not run.
+func notExecuted(w http.ResponseWriter) {
+	if rec := recorderOf(w); rec != nil {
+		rec.refused = true
+	}
+}
+
+// abort ends a request that was not executed if its client has gone: nothing that is written would
+// arrive, and an empty response must not be taken for a success.
+func abort(w http.ResponseWriter, r *http.Request) {
+	if gone(r.Context()) {
+		notExecuted(w)
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// gone reports whether a request's context ended because its client has gone. A lock that was lost
+// further out ends it as well, and so does Coalesce.
+func gone(ctx context.Context) bool {
+	if first, ok := ctx.Value(firstKey{}).(context.Context); ok && ctx.Err() != nil {
+		return gone(first)
+	}
+	return errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), coord.ErrLost)
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -132,11 +133,11 @@ type serializer struct {
 // server. The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
 //
 // Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400); without a turn within SerializeOptions.Wait
-// (423, or 409); that find too many others waiting (429); and all while locks are not to be had (503). The request of a client that
-// has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as net/http has it, so that an empty
-// response is not taken for a success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has been
-// read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead waits on, and is served.) A limit of the
-// request's own context that ends the wait counts as SerializeOptions.Wait does.
+// (423, or 409); that find too many others waiting (429); that wait while a lock further out is lost (503); and all while locks are not to be had
+// (503). The request of a client that has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as
+// net/http has it, so that an empty response is not taken for a success. (An HTTP/1 server sees that a client has gone only when
+// the body, if there is one, has been read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead waits on, and is
+// served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
 //
 // The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler] that has answered before that,
 // where Serialize can know it: for a TimeoutHandler that it is given, and for handlers in [KeepLocked]. Better put the
@@ -307,15 +308,15 @@ func (s *serializer) crowded(w http.ResponseWriter, r *http.Request) {
 
 // failed answers a request that did not get its lock.
 func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
-	abort(r)
+	abort(w, r)
 	p := Problem{RetryAfter: s.retryAfter, Err: err}
 	if errors.Is(err, coord.ErrHeld) {
 		s.refuse(w, r, misconfigured(err))
 		return
 	}
-	if errors.Is(err, coord.ErrLocked) {
+	if errors.Is(err, coord.ErrLocked) && !errors.Is(err, context.Canceled) {
 		p.Type, p.Title, p.Status = TypeLocked, "Another request for the same resource is being served", s.opts.LockedStatus
-	} else { // ErrUnavailable, ErrClosed; or the request's time was up at once
+	} else { // ErrUnavailable, ErrClosed; a lock further out was lost; or the request's time was up at once
 		p.Type, p.Title, p.Status = TypeUnavailable, "Locks are not available now", http.StatusServiceUnavailable
 	}
 	s.refuse(w, r, p)

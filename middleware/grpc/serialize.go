@@ -168,6 +168,7 @@ func within(ctx context.Context, c *coord.Coordinator, l coord.Lock) (context.Co
 // refused returns the status of a call that did not get its lock.
 func refused(ctx context.Context, err error) error {
 	switch {
+	case errors.Is(context.Cause(ctx), coord.ErrLost): // an interceptor further out has lost its lock
 	case errors.Is(ctx.Err(), context.Canceled):
 		return status.FromContextError(ctx.Err()).Err()
 	case errors.Is(err, coord.ErrHeld):
