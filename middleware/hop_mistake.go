@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 )
@@ -25,12 +26,18 @@ func (h *hop) mistake() (p Problem, ok bool) {
 
 // unreadable is the answer to a request with a body that could not be read.
 func unreadable(err error) Problem {
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return Problem{Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		p := tooLarge(err)
+		p.Detail = fmt.Sprintf("A request may have a body of %d bytes.", e.Limit)
+		return p
 	}
 	p := Problem{Type: TypeBody, Title: "Request body could not be read", Status: http.StatusBadRequest, Err: err}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.Title, p.Status = "Request body did not come in time", http.StatusRequestTimeout
 	}
 	return p
+}
+
+func tooLarge(err error) Problem {
+	return Problem{Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err}
 }

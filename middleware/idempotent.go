@@ -55,7 +55,8 @@ const (
 // # The handler
 //
 // Its context has the values of the request's, but does not end with it (see IdempotentOptions.FollowClient); [Lock] returns the
-// lock. The body is in memory; it must not have been read before (500 [TypeMisconfigured]). What is written is held back until
+// lock. The body is in memory; it must not have been read before, not even in part (500 [TypeMisconfigured]). Idempotent cannot
+// see that of a body of unknown length, as a chunked one: it compares what is left. What is written is held back until
 // the handler returns or flushes; that the client has gone is no error then either, as the rest is for repeated requests.
 // Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the deadlines of
 // [http.ResponseController] are for the first client. A panic goes on to the server.
@@ -150,13 +151,12 @@ func (m *idempotency) unread(w http.ResponseWriter, r *http.Request, err error) 
 		m.refuse(w, r, misconfigured(err))
 		return
 	}
-	p := Problem{
-		Type: TypeTooLarge, Title: "Request body too large", Status: http.StatusRequestEntityTooLarge, Err: err,
-		Detail: fmt.Sprintf("A request with the header %q may have a body of %d bytes.", m.opts.Header, m.opts.MaxRequest),
+	if errors.Is(err, errTooLarge) {
+		p := tooLarge(err)
+		p.Detail = fmt.Sprintf("A request with the header %q may have a body of %d bytes.", m.opts.Header, m.opts.MaxRequest)
+		m.refuse(w, r, p)
+		return
 	}
-	if !errors.Is(err, errTooLarge) {
-		abort(w, r)
-		p = unreadable(err)
-	}
-	m.refuse(w, r, p)
+	abort(w, r)
+	m.refuse(w, r, unreadable(err))
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/internal/once"
@@ -126,7 +127,7 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 			b.Grow(int(min(r.ContentLength, 64<<10)) + bytes.MinRead)
 		}
 		_, err := b.ReadFrom(io.LimitReader(r.Body, m.opts.MaxRequest+1))
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(b.Len()) > m.opts.MaxRequest {
+		if int64(b.Len()) > m.opts.MaxRequest {
 			return nil, nil, errTooLarge
 		}
 		if err != nil {
@@ -134,12 +135,33 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 		}
 		body = b.Bytes()
 	}
-	if bodyRead(r) || len(body) == 0 && r.ContentLength > 0 {
+	if short := int64(len(body)) < r.ContentLength; bodyRead(r) || short && (len(body) == 0 || ofServer(r.Body)) {
 		return nil, nil, errBodyRead // any other request would look the same
 	}
 	r = r.WithContext(r.Context()) // a copy
 	r.Body, r.ContentLength, r.TransferEncoding = inMemory(body), int64(len(body)), nil
 	return r, body, nil
+}
+
+// ofServer reports whether a body is the server's own, which has as many bytes as the client has
+// announced. Another one may have fewer: what unpacks a body may leave ContentLength as it was.
+func ofServer(body io.Reader) bool {
+	if a, ok := body.(*ahead); ok {
+		return ofServer(a.body)
+	}
+	v := reflect.ValueOf(body)
+	for v.Type() == maxBytesReader {
+		inner := v.Elem().FieldByName("r")
+		if !inner.IsValid() || inner.Kind() != reflect.Interface || inner.IsNil() {
+			return false
+		}
+		v = inner.Elem()
+	}
+	if v.Kind() != reflect.Pointer {
+		return false
+	}
+	pkg := v.Type().Elem().PkgPath()
+	return strings.HasPrefix(pkg, "net/http") || pkg == "golang.org/x/net/http2"
 }
 
 // bodyRead reports whether a form in the body has been parsed.
