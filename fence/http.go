@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -14,8 +15,9 @@ const Header = "Holdfast-Fence"
 
 // Transport sends the token of the innermost lock that a request's context carries, which is that of
 // [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package middleware, in [Header]. If that
-// lock was lost, the request is not sent, and the error Is [coord.ErrLost]. Other requests are sent as
-// they are. A nil base is [http.DefaultTransport].
+// lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One that was unlocked does not
+// count, as of a handler that unlocks early: the next one further out does. Other requests are sent as
+// they are. After a lock for reading is over, none is sent. A nil base is [http.DefaultTransport].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -26,22 +28,41 @@ func Transport(base http.RoundTripper) http.RoundTripper {
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	h, ok := r.Context().Value(held.Key{}).(interface {
-		Held() (coord.Lock, context.Context)
-	})
-	if !ok {
-		return t.base.RoundTrip(r)
-	}
-	l, _ := h.Held()
-	if ctx := l.Context(); ctx.Err() != nil {
+	l, err := lockOf(r.Context())
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		return nil, context.Cause(ctx)
+		return nil, err
 	}
-	r = r.Clone(r.Context())
-	r.Header.Set(Header, l.Fence().String())
+	if token := l.Fence(); token != 0 {
+		r = r.Clone(r.Context())
+		r.Header.Set(Header, token.String())
+	}
 	return t.base.RoundTrip(r)
+}
+
+// lockOf returns the innermost lock of the context that was not unlocked, the zero Lock if there is
+// none, and an error if it has ended otherwise.
+func lockOf(ctx context.Context) (coord.Lock, error) {
+	for {
+		h, ok := ctx.Value(held.Key{}).(interface {
+			Held() (coord.Lock, context.Context)
+		})
+		if !ok {
+			return coord.Lock{}, nil
+		}
+		l, outer := h.Held()
+		own := l.Context()
+		if own.Err() == nil {
+			return l, nil
+		}
+		cause := context.Cause(own)
+		if !errors.Is(cause, coord.ErrUnlocked) || l.Fence() == 0 { // a reader's, which may have been lost
+			return coord.Lock{}, cause
+		}
+		ctx = outer
+	}
 }
 
 type tokenKey struct{}

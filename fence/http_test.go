@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fence"
+	"github.com/holdfast-go/holdfast/middleware"
 )
 
 func newLocks(t *testing.T) *coord.Coordinator {
@@ -107,22 +108,73 @@ func TestRequire_RefusesWhatIsNoToken(t *testing.T) {
 	}
 }
 
-// A lock that is over sends nothing.
+// A lock that is lost sends nothing, nor does one for reading that is over.
 func TestTransport_Over(t *testing.T) {
 	locks := newLocks(t)
-	l, err := locks.Lock(t.Context(), "k")
+	lost, err := locks.Lock(t.Context(), "lost")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := l.Context()
-	l.Unlock()
-	body := &closing{Reader: strings.NewReader("x")}
-	r, _ := http.NewRequest(http.MethodPut, "http://127.0.0.1:1", body)
-	client := fence.Transport(nil)
-	//nolint:bodyclose // there is no response
-	if _, err := client.RoundTrip(r.WithContext(context.WithoutCancel(ctx))); !errors.Is(err, coord.ErrUnlocked) || !body.closed {
-		t.Errorf("got %v, closed: %t", err, body.closed)
+	inner, err := locks.Lock(lost.Context(), "inner")
+	if err != nil {
+		t.Fatal(err)
 	}
+	read, err := locks.RLock(t.Context(), "read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, within, reader := lost.Context(), inner.Context(), read.Context()
+	if err := locks.Break(t.Context(), "lost", lost.Fence(), "a test"); err != nil {
+		t.Fatal(err)
+	}
+	lost.Unlock()
+	inner.Unlock()
+	read.Unlock()
+	for ctx, want := range map[context.Context]error{outer: coord.ErrLost, within: coord.ErrLost, reader: coord.ErrUnlocked} {
+		body := &closing{Reader: strings.NewReader("x")}
+		r, _ := http.NewRequest(http.MethodPut, "http://127.0.0.1:1", body)
+		client := fence.Transport(nil)
+		//nolint:bodyclose // there is no response
+		if _, err := client.RoundTrip(r.WithContext(context.WithoutCancel(ctx))); !errors.Is(err, want) || !body.closed {
+			t.Errorf("got %v, want %v; closed: %t", err, want, body.closed)
+		}
+	}
+}
+
+// A handler that has unlocked early goes on, without the lock's token. One further out counts then.
+func TestTransport_EarlyUnlock(t *testing.T) {
+	tokens := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { tokens <- r.Header.Get(fence.Header) }))
+	t.Cleanup(server.Close)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	client := &http.Client{Transport: fence.Transport(base)}
+	sent := func(ctx context.Context) string {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Error(err)
+			return err.Error()
+		}
+		resp.Body.Close()
+		return <-tokens
+	}
+	locks := newLocks(t)
+	outer, inner := middleware.Serialize(locks, middleware.Key("outer"), nil), middleware.Serialize(locks, middleware.Key("inner"), nil)
+	outer(inner(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		all := middleware.Locks(r.Context())
+		for i, want := range []string{all[0].Fence().String(), all[1].Fence().String(), ""} {
+			if got := sent(r.Context()); got != want {
+				t.Errorf("with %d locks unlocked: token %q, want %q", i, got, want)
+			}
+			if i < len(all) {
+				all[i].Unlock()
+			}
+		}
+	}))).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
 }
 
 type closing struct {
