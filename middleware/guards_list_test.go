@@ -50,6 +50,10 @@ var guards = []guard{
 		old: "c.Echo().HTTPErrorHandler(x.err, c)", new: "_ = 0", tests: "TestUse",
 	},
 	{
+		what: "Echo's hooks run before the header is written", file: "echo/echo.go", dir: "echo",
+		old: "!taken.hijacked {", new: "w.Header() != nil {\n\t\tw.Write(nil)", tests: "TestUse_Before",
+	},
+	{
 		what: "Gin's handler writes to the middleware", file: "gin/gin.go", dir: "gin",
 		old: "c.Writer = inner\n", new: "\n", tests: "TestUse",
 	},

@@ -114,11 +114,22 @@ func PathValue(name string) KeyFunc {
 	place := placed("path value", name)
 	return func(r *http.Request) (string, error) {
 		v := r.PathValue(name)
-		if v == "" && !strings.Contains(r.Pattern, "{"+name+"}") && !strings.Contains(r.Pattern, "{"+name+"...}") {
+		if v == "" && !hasWildcard(r.Pattern, name) {
 			return "", fmt.Errorf("%w: {%s} in pattern %q", ErrPattern, name, r.Pattern)
 		}
 		return checked(place, v)
 	}
+}
+
+// hasWildcard reports whether a pattern has the wildcard: {id}, {id...} or {id:...}, or, in those of
+// Echo and Gin, :id or *id at the end of a segment.
+func hasWildcard(pattern, name string) bool {
+	for segment := range strings.SplitSeq(pattern, "/") {
+		if strings.HasSuffix(segment, ":"+name) || strings.HasSuffix(segment, "*"+name) || segment == name && name == "*" {
+			return true
+		}
+	}
+	return strings.Contains(pattern, "{"+name+"}") || strings.Contains(pattern, "{"+name+"...}") || strings.Contains(pattern, "{"+name+":")
 }
 
 // Header is the value of a header, which has to be there once. Host is none of those (see [http.Request]).

@@ -140,7 +140,18 @@ func TestSkipAndPatternsThatDoNotFit(t *testing.T) {
 	if w.Code != 500 || !strings.Contains(w.Body.String(), middleware.TypeMisconfigured) {
 		t.Errorf("around the mux: %d %s", w.Code, w.Body)
 	}
-	// Of a router that is no ServeMux.
+	// Of a router that is no ServeMux, in whose pattern the wildcard is, or is not.
+	for pattern, status := range map[string]int{
+		"/orders/:id/payment": 400, "/orders/*id": 400, "/orders/no-:id": 400, "/orders/{id:[0-9]*}/payment": 400,
+		"/orders/:ids/payment": 500, "/orders/:order/id": 500, "/orders/id": 500, "/orders/{ids}": 500, "": 500,
+	} {
+		r, w := post("/orders//payment"), httptest.NewRecorder()
+		r.Pattern = pattern
+		r.SetPathValue("id", "")
+		if middleware.Serialize(c, middleware.PathValue("id"), nil)(http.NewServeMux()).ServeHTTP(w, r); w.Code != status {
+			t.Errorf("%s: %d %s", pattern, w.Code, w.Body)
+		}
+	}
 	r := post("/orders/1")
 	r.SetPathValue("id", "1")
 	if key, err := middleware.PathValue("id")(r); key != "1" || err != nil {

@@ -7,7 +7,9 @@
 package holdecho
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v5"
@@ -62,9 +64,11 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	c := x.c
 	outer, request := c.Response(), c.Request()
 	c.SetRequest(r)
+	var taken *noting
 	inner, _ := outer.(*echo.Response)
 	if w != outer {
-		inner = echo.NewResponse(w, c.Echo().Logger)
+		taken = &noting{ResponseWriter: w}
+		inner = echo.NewResponse(taken, c.Echo().Logger)
 		c.SetResponse(inner)
 	}
 	defer func() {
@@ -73,13 +77,25 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	}()
 	if x.err = next(c); x.err != nil {
 		c.Echo().HTTPErrorHandler(c, x.err)
-	} else if w != outer && !inner.Committed && !hijacked(w) {
+	} else if w != outer && !inner.Committed && !taken.hijacked {
 		inner.WriteHeader(http.StatusOK)
 	}
 }
 
-// hijacked reports whether the handler has taken the connection over, which is not to be written to then.
-func hijacked(w http.ResponseWriter) bool {
-	_, err := w.Write(nil)
-	return err == http.ErrHijacked
+// noting notes that the handler has taken the connection over, which is not to be written to then.
+type noting struct {
+	http.ResponseWriter
+	hijacked bool
+}
+
+func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+
+func (n *noting) Flush() { _ = n.FlushError() }
+
+func (n *noting) FlushError() error { return http.NewResponseController(n.ResponseWriter).Flush() }
+
+func (n *noting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(n.ResponseWriter).Hijack()
+	n.hijacked = n.hijacked || err == nil
+	return conn, rw, err
 }

@@ -7,8 +7,9 @@
 package holdecho
 
 import (
+	"bufio"
 	"context"
-	"errors"
+	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -64,9 +65,11 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	c := x.c
 	outer, request := c.Response(), c.Request()
 	c.SetRequest(r)
+	var taken *noting
 	inner := outer
 	if w != http.ResponseWriter(outer) {
-		inner = echo.NewResponse(w, c.Echo())
+		taken = &noting{ResponseWriter: w}
+		inner = echo.NewResponse(taken, c.Echo())
 		c.SetResponse(inner)
 	}
 	defer func() {
@@ -75,13 +78,25 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	}()
 	if x.err = next(c); x.err != nil {
 		c.Echo().HTTPErrorHandler(x.err, c)
-	} else if inner != outer && !inner.Committed && !hijacked(w) {
+	} else if inner != outer && !inner.Committed && !taken.hijacked {
 		inner.WriteHeader(http.StatusOK)
 	}
 }
 
-// hijacked reports whether the handler has taken the connection over, which is not to be written to then.
-func hijacked(w http.ResponseWriter) bool {
-	_, err := w.Write(nil)
-	return errors.Is(err, http.ErrHijacked)
+// noting notes that the handler has taken the connection over, which is not to be written to then.
+type noting struct {
+	http.ResponseWriter
+	hijacked bool
+}
+
+func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+
+func (n *noting) Flush() { _ = n.FlushError() }
+
+func (n *noting) FlushError() error { return http.NewResponseController(n.ResponseWriter).Flush() }
+
+func (n *noting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(n.ResponseWriter).Hijack()
+	n.hijacked = n.hijacked || err == nil
+	return conn, rw, err
 }

@@ -103,11 +103,7 @@ func TestFrom(t *testing.T) {
 	if c, ok := holdecho.From(httptest.NewRequest(http.MethodGet, "/", nil)); ok || c != nil {
 		t.Error("there is a context without Use")
 	}
-	locks, err := coord.New(t.Context(), fallback.NewMemory(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer locks.Close(context.Background())
+	locks := locks(t)
 	user := func(r *http.Request) (string, error) {
 		c, _ := holdecho.From(r)
 		return fmt.Sprint(c.Get("user")), nil
@@ -120,4 +116,40 @@ func TestFrom(t *testing.T) {
 	e.POST("/", func(c echo.Context) error { return c.String(http.StatusOK, fmt.Sprint(c.Get("user"))) },
 		holdecho.Use(middleware.Idempotent(locks, middleware.NewMemoryStore(nil), user, nil)))
 	echotest.Users(t, e)
+}
+
+// locks returns a coordinator that is closed when the test ends.
+func locks(t *testing.T) *coord.Coordinator {
+	t.Helper()
+	c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	return c
+}
+
+// A segment of the path that is empty is no mistake of the program.
+func TestUse_EmptySegment(t *testing.T) {
+	e := newEcho()
+	e.POST("/orders/:id/payment", func(c echo.Context) error { return c.NoContent(http.StatusOK) },
+		holdecho.Use(middleware.Serialize(locks(t), middleware.PathValue("id"), nil)))
+	echotest.EmptySegment(t, e)
+}
+
+// What runs before an answer is written does so, too, for a handler that has written nothing.
+func TestUse_Before(t *testing.T) {
+	e := newEcho()
+	e.POST("/", func(c echo.Context) error {
+		c.Response().Before(func() { c.Response().Header().Set("X-Before", "set") })
+		return nil
+	}, holdecho.Use(middleware.Idempotent(locks(t), middleware.NewMemoryStore(nil), middleware.Unscoped, nil)))
+	echotest.Before(t, e)
+}
+
+// Nothing is written to a connection that a handler has taken over.
+func TestUse_Hijack(t *testing.T) {
+	e := newEcho()
+	e.POST("/", func(c echo.Context) error { return echotest.TakeOver(c.Response()) }, holdecho.Use(echotest.Wrap))
+	echotest.Hijack(t, e)
 }

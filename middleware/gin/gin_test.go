@@ -261,3 +261,16 @@ func TestFrom(t *testing.T) {
 		}
 	}
 }
+
+// A segment of the path that is empty is no mistake of the program.
+func TestUse_EmptySegment(t *testing.T) {
+	e := gin.New()
+	e.POST("/orders/:id/payment", holdgin.Use(middleware.Serialize(locks(t), middleware.PathValue("id"), nil)), func(c *gin.Context) {
+		c.Status(http.StatusOK)
+	})
+	for target, status := range map[string]int{"/orders/7/payment": http.StatusOK, "/orders//payment": http.StatusBadRequest} {
+		if w := ask(e, http.MethodPost, target); w.Code != status {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+}

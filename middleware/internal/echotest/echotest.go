@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -82,6 +83,77 @@ func Errors(t *testing.T, h http.Handler, logged func() []error) {
 		if errs := logged(); w.Code != status || len(errs) != 1 || errors.Is(errs[0], ErrSold) != (target == "/") {
 			t.Errorf("%s: %d %s, %v", target, w.Code, w.Body, errs)
 		}
+	}
+}
+
+// EmptySegment checks a service with Serialize at "/orders/:id/payment": a request without an order is
+// the client's mistake.
+func EmptySegment(t *testing.T, h http.Handler) {
+	t.Helper()
+	for target, status := range map[string]int{"/orders/7/payment": http.StatusOK, "/orders//payment": http.StatusBadRequest} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, target, nil))
+		if w.Code != status {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+}
+
+// Before checks a service with Idempotent, whose handler at "/" writes nothing, but has a hook that sets
+// X-Before before the answer is written.
+func Before(t *testing.T, h http.Handler) {
+	t.Helper()
+	for range 2 {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("X-Before") != "set" {
+			t.Errorf("%d %s, %v", w.Code, w.Body, w.Header())
+		}
+	}
+}
+
+// Wrap puts a ResponseWriter of its own in the place of another.
+func Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(wrapped{w}, r) })
+}
+
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// TakeOver answers with 299 by the connection itself.
+func TakeOver(w http.ResponseWriter) error {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(rw, "HTTP/1.1 299 Mine\r\nContent-Length: 0\r\n\r\n")
+	return errors.Join(rw.Flush(), conn.Close())
+}
+
+// Hijack checks a service with TakeOver at "/": its server has nothing to complain of.
+func Hijack(t *testing.T, h http.Handler) {
+	t.Helper()
+	var complaints strings.Builder
+	ended := make(chan struct{}) // a server does not await it that has given its connection away
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		h.ServeHTTP(w, r)
+	}))
+	s.Config.ErrorLog = log.New(&complaints, "", 0)
+	s.Start()
+	res, err := s.Client().Post(s.URL, "", nil)
+	if err != nil || res.StatusCode != 299 {
+		t.Errorf("%v, %v", res, err)
+	}
+	if err == nil {
+		res.Body.Close()
+	}
+	<-ended
+	s.Client().CloseIdleConnections()
+	s.Close()
+	if complaints.Len() > 0 {
+		t.Errorf("%s", &complaints)
 	}
 }
 
