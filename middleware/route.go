@@ -177,6 +177,7 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 func (s *router) checkIdle(r *http.Request) {
 	transport, ok := s.opts.Transport.(*http.Transport)
 	if t, own := s.opts.Transport.(*Transport); own {
+		t.once.Do(t.prepare)
 		transport, ok = t.Transport, true
 	}
 	server, found := r.Context().Value(http.ServerContextKey).(*http.Server)

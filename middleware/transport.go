@@ -14,7 +14,8 @@ import (
 )
 
 // A Transport makes the requests between nodes of a cluster, see [RouteOptions]. Set the fields of the embedded
-// [http.Transport] before the first request, and do not copy it afterwards.
+// [http.Transport] before the first request, and do not copy it afterwards. The zero Transport has the
+// settings of [NewTransport].
 //
 // While Protocols is nil, a request goes by the HTTP version by which its client sent it: HTTP/1.1, with upgrades such as
 // WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each node. By http:// an owner shows with the first
@@ -119,6 +120,7 @@ func unprocessed(r *http.Request, err error) bool {
 
 // CloseIdleConnections closes the connections that carry no request.
 func (t *Transport) CloseIdleConnections() {
+	t.once.Do(t.prepare)
 	t.Transport.CloseIdleConnections()
 	t.mu.Lock()
 	idle := t.idle
@@ -139,8 +141,11 @@ func endpointOf(u *url.URL) endpoint {
 	return endpoint{u.Scheme, addr}
 }
 
-// prepare makes the side that speaks HTTP/2.
+// prepare makes what the zero Transport lacks, and the side that speaks HTTP/2.
 func (t *Transport) prepare() {
+	if t.Transport == nil {
+		t.Transport = NewTransport().Transport
+	}
 	if t.Protocols != nil {
 		return
 	}

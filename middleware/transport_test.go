@@ -309,3 +309,22 @@ func (c *watched) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }
+
+// The zero Transport has the settings of NewTransport.
+func TestTransport_Zero(t *testing.T) {
+	t.Parallel()
+	takes.Seconds(t)
+	new(middleware.Transport).CloseIdleConnections()
+	nodes := cluster(t, 2, func(x *node) http.Handler {
+		x.tr = new(middleware.Transport)
+		t.Cleanup(x.tr.CloseIdleConnections)
+		return x.routed(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, x.URL) })
+	})
+	x, owner := nodes[0], nodes[1]
+	if res := do(t, x.Server, request(t, x.Server, orderOf(t, x, owner))); res.body != owner.URL {
+		t.Errorf("%d %s", res.StatusCode, res.body)
+	}
+	if got, want := x.tr.IdleConnTimeout, middleware.NewTransport().IdleConnTimeout; got != want {
+		t.Errorf("idle connections last %v, want %v", got, want)
+	}
+}
