@@ -32,9 +32,13 @@ type ahead struct {
 // read: only then it notices that the client of a waiting request has gone.
 //
 // A body of unknown length, or a longer one, is read ahead for aheadTime at most; one with a known length that fits, for as long
-// as it takes, as the client has promised to send it. readAhead returns the request to go on with.
+// as it takes, as the client has promised to send it. A request with Upgrade is left alone. readAhead returns the request to go on
+// with.
 func readAhead(w http.ResponseWriter, r *http.Request, most int64) *http.Request {
 	if most < 0 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return r
+	}
+	if upgrades(r.Header["Upgrade"]) { // the handler may take over the connection that a goroutine would read from
 		return r
 	}
 	if _, ok := r.Body.(*ahead); ok {

@@ -56,6 +56,10 @@ type limiter struct {
 // over the limit (429), and all while permits are not to be had (503). With [ErrSkip] for a key, a
 // request passes without a limit.
 //
+// A body is not read before the permit is there, and has no limit of time: a client that sends slowly
+// keeps its permit. Limit that by the server's ReadTimeout, or by
+// [http.ResponseController.SetReadDeadline] in the handler.
+//
 // It panics if c or key is nil, or n is less than 1.
 func Limit(c *coord.Coordinator, key KeyFunc, n int, opts *LimitOptions) func(http.Handler) http.Handler {
 	if c == nil || key == nil {

@@ -139,9 +139,13 @@ func TestSerialize_Shared(t *testing.T) {
 func TestSerialize_SharedMistakes(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)
+	middleware.Serialize(c, ofQuery, &middleware.Options{Methods: []string{"PUT"}, Shared: []string{"POST"}})
 	for what, f := range map[string]func(){
 		"both": func() {
 			middleware.Serialize(c, ofQuery, &middleware.Options{Methods: []string{"PUT"}, Shared: []string{"PUT"}})
+		},
+		"both, by default": func() {
+			middleware.Serialize(c, ofQuery, &middleware.Options{Shared: []string{"GET", "POST"}})
 		},
 		"SerializeAll": func() {
 			middleware.SerializeAll(c, middleware.Keys(ofQuery), &middleware.Options{Shared: []string{"GET"}})

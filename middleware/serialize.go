@@ -25,8 +25,8 @@ type SerializeOptions struct {
 	// serialized: they lock the key for reading, see [coord.Coordinator.RLock]. [ReadLock] returns
 	// that lock, and [Lock] none. Such a request's body is not read ahead or limited, and the lock
 	// ends when the handler returns, also in [KeepLocked]. MaxWaiters is about those that wait, of
-	// both kinds together. Default: none. As a rule: GET and HEAD. A method must not be in Methods
-	// as well. Not for [SerializeAll].
+	// both kinds together. Default: none. As a rule: GET and HEAD. A method must not be in Methods,
+	// or its default, as well. Not for [SerializeAll].
 	Shared []string
 
 	// Wait is for how long a request waits for its turn. Default 10 s. Negative: not at all. It then takes the lock only if it is
@@ -41,8 +41,10 @@ type SerializeOptions struct {
 
 	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is held in memory then. So a client
 	// that sends slowly keeps no lock. Default 64 KiB. Negative: bodies are left to the handler, for handlers that talk both ways
-	// (streams of gRPC, EnableFullDuplex): with the default such a handler runs after 2 s, or, if the body is in an
-	// [http.MaxBytesReader] on HTTP/1, when the body is complete.
+	// (streams of gRPC, EnableFullDuplex): with the default such a handler runs after 2 s. It runs only when ReadAhead bytes are
+	// there, or the whole body is, if that is in an [http.MaxBytesReader] on HTTP/1, or with a ResponseWriter that cannot set a
+	// read deadline, as inside of an [http.TimeoutHandler]. Requests with Upgrade are left to the handler as well, which may take
+	// over the connection; one that takes it over without Upgrade, before the body has ended, needs a negative ReadAhead.
 	ReadAhead int64
 
 	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which not all was read ahead. Then reading
@@ -95,8 +97,8 @@ func (o *SerializeOptions) validate() error {
 		return fmt.Errorf("middleware: SerializeOptions.LockedStatus is %d, must be 423 or 409", o.LockedStatus)
 	}
 	for _, m := range o.Shared {
-		if slices.Contains(o.Methods, m) {
-			return fmt.Errorf("middleware: SerializeOptions.Shared and Methods both have %s", m)
+		if o.applies(m) {
+			return fmt.Errorf("middleware: SerializeOptions.Shared and Methods, perhaps by default, both have %s", m)
 		}
 	}
 	return errors.Join(checkMethods("SerializeOptions.Methods", o.Methods), checkMethods("SerializeOptions.Shared", o.Shared),

@@ -259,3 +259,35 @@ func TestSerialize_BodyTimeoutEndsWithTheBody(t *testing.T) {
 		})
 	}
 }
+
+// A connection that a handler has taken over is its own: nothing else reads from it, or limits that,
+// also where a body was announced.
+func TestSerialize_HijackWithABody(t *testing.T) {
+	t.Parallel()
+	c := start(t, fallback.NewMemory(), nil)
+	type taken struct {
+		net.Conn
+		*bufio.ReadWriter
+	}
+	took := make(chan taken, 1)
+	s := serve(t, middleware.Serialize(c, byOrder, nil)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+		}
+		took <- taken{conn, rw}
+	})))
+	client, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	fmt.Fprint(client, "POST /?order=1 HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: mine\r\nTransfer-Encoding: chunked\r\n\r\n")
+	x := from(t, took, "the connection")
+	defer x.Close()
+	idle(t, c) // the handler has returned
+	fmt.Fprint(client, "late\n")
+	if line, err := x.ReadString('\n'); line != "late\n" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+}
