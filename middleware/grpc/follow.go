@@ -14,12 +14,22 @@ import (
 
 // A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells. It goes once: the owner serves
 // the call, whatever owner it takes the key to have. If the owner cannot be connected to within a second, the first node serves it.
+// A connection that is not connected, and that no call has asked for in the last 10 minutes, is closed when another one is made.
 type Follower struct {
 	opts []grpc.DialOption
 
 	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn // by target; nil once closed; guarded by mu
+	conns map[string]*link // by target; nil once closed; guarded by mu
 }
+
+// A link is a connection to an owner.
+type link struct {
+	*grpc.ClientConn
+	used time.Time // by the last call that was told to go there; guarded by the Follower's mu
+}
+
+// disuse is for how long a Follower keeps what is not connected and not used: nodes that have gone.
+const disuse = 10 * time.Minute
 
 // Follow returns a Follower that makes its connections to owners with these options. Close it in the end.
 //
@@ -27,7 +37,7 @@ type Follower struct {
 //	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
 //		grpc.WithUnaryInterceptor(f.Unary), grpc.WithStreamInterceptor(f.Stream))
 func Follow(opts ...grpc.DialOption) *Follower {
-	return &Follower{opts: opts, conns: make(map[string]*grpc.ClientConn)}
+	return &Follower{opts: opts, conns: make(map[string]*link)}
 }
 
 // Close closes the connections to owners. It does not wait for calls.
@@ -118,12 +128,21 @@ func (f *Follower) conn(target string) (*grpc.ClientConn, error) {
 	if f.conns == nil {
 		return nil, io.ErrClosedPipe
 	}
-	if conn, ok := f.conns[target]; ok {
-		return conn, nil
+	now := time.Now()
+	if l, ok := f.conns[target]; ok {
+		l.used = now
+		return l.ClientConn, nil
 	}
 	conn, err := grpc.NewClient(target, f.opts...)
-	if err == nil {
-		f.conns[target] = conn
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	for other, l := range f.conns {
+		if l.GetState() != connectivity.Ready && now.Sub(l.used) > disuse {
+			_ = l.Close()
+			delete(f.conns, other)
+		}
+	}
+	f.conns[target] = &link{conn, now}
+	return conn, nil
 }

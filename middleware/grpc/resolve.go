@@ -178,5 +178,5 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			return balancer.PickResult{SubConn: sc}, nil
 		}
 	}
-	return balancer.PickResult{SubConn: p.all[int(p.next.Add(1))%len(p.all)]}, nil
+	return balancer.PickResult{SubConn: p.all[p.next.Add(1)%uint32(len(p.all))]}, nil
 }

@@ -171,6 +171,8 @@ func refused(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), coord.ErrLost): // an interceptor further out has lost its lock
 	case errors.Is(ctx.Err(), context.Canceled):
 		return status.FromContextError(ctx.Err()).Err()
+	case errors.Is(err, coord.ErrInvalidKey):
+		return status.Error(codes.InvalidArgument, "the call has no usable key")
 	case errors.Is(err, coord.ErrHeld):
 		return status.Error(codes.Internal, "the call waits for a lock that it holds")
 	case errors.Is(err, coord.ErrLocked):

@@ -97,8 +97,10 @@ func TestSerialize_Statuses(t *testing.T) {
 		"waited":      {holdgrpc.Serialize(c, byOrder, &holdgrpc.SerializeOptions{Wait: 10e6}), codes.Aborted},
 		"unavailable": {holdgrpc.Serialize(ended, byOrder, nil), codes.Unavailable},
 		"no key":      {holdgrpc.Serialize(c, fails(errors.New("secret")), nil), codes.InvalidArgument},
-		"own status":  {holdgrpc.Serialize(c, fails(status.Error(codes.PermissionDenied, "no")), nil), codes.PermissionDenied},
-		"skipped":     {holdgrpc.Serialize(c, fails(holdgrpc.ErrSkip), nil), codes.OK},
+		"bad key": {holdgrpc.Serialize(c, func(context.Context, string, any) (string, error) { return "k\x00k\x00\xff", nil }, nil),
+			codes.InvalidArgument},
+		"own status": {holdgrpc.Serialize(c, fails(status.Error(codes.PermissionDenied, "no")), nil), codes.PermissionDenied},
+		"skipped":    {holdgrpc.Serialize(c, fails(holdgrpc.ErrSkip), nil), codes.OK},
 	} {
 		l := listen(t)
 		serve(t, l, &service{pay: func(_ context.Context, m *wrapperspb.StringValue) (*wrapperspb.StringValue, error) { return m, nil }},
