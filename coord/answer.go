@@ -78,7 +78,15 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 	most := max(0, min(q.Most, mostKeys))
 	switch q.About {
 	case "keys":
+		if len(q.Keys) > mostKeys {
+			a.Error = "too many keys"
+			return a
+		}
 		for _, key := range q.Keys {
+			if ctx.Err() != nil {
+				a.Error = "there was no time for all keys"
+				return a
+			}
 			if validateName(string(key)) != nil {
 				a.Error = "a key is not valid"
 				return a

@@ -423,8 +423,15 @@ func (c *Coordinator) registration() fallback.Registration {
 
 // discover returns the gossip addresses that are registered at the arbiter.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
-	if n := x.heard.registered.Load(); n > 0 && n == int64(len(x.ring.View().Live())) {
-		return x.begin.addrs, nil // all nodes are here
+	if n := x.heard.registered.Load(); n > 0 { // else there may be no ring yet
+		for _, here := range x.ring.View().Live() {
+			if !here.Unlisted { // else it has no session
+				n--
+			}
+		}
+		if n == 0 {
+			return x.begin.addrs, nil // all nodes are here
+		}
 	}
 	addrs, err := x.members.ask(ctx)
 	if err == nil {

@@ -88,6 +88,9 @@ func (t *Transport) dial(d *dialler, addr string) error {
 	if answered {
 		var s, prev *Stream
 		if s, prev, err = t.greet(c, d.name); s != nil {
+			t.mu.Lock()
+			d.failing = Failure{} // of before: the next one is of another time
+			t.mu.Unlock()
 			t.wg.Go(func() { s.run(prev) })
 			return nil
 		}

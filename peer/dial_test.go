@@ -39,3 +39,19 @@ func TestFailing(t *testing.T) {
 		t.Errorf("got %+v", all)
 	}
 }
+
+// What failed before there was a stream is no failure of the time after it.
+func TestFailing_AfterAStream(t *testing.T) {
+	a, at := start(t, Options{Node: "a"}), loopback.Address(t)
+	a.SetPeers(map[string]string{"b": at})
+	eventually(t, "a failure", func() bool { return len(a.Failing()) > 0 })
+	b := start(t, Options{Node: "b", Listen: at})
+	b.SetPeers(map[string]string{"a": ""}) // it takes a's stream, and does not dial
+	eventually(t, "a stream", func() bool { return a.Stream("b") != nil })
+	ended := time.Now()
+	b.Close()
+	eventually(t, "a failure again", func() bool { return len(a.Failing()) > 0 })
+	if f := a.Failing()[0]; f.Since.Before(ended) {
+		t.Errorf("it fails since %v before the stream ended: %v", ended.Sub(f.Since), f.Err)
+	}
+}

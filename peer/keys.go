@@ -57,8 +57,8 @@ func NewIdentityFor(shared [][]byte) (*Identity, error) {
 		_, err := c.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		if err != nil {
 			its := "it has none"
-			if len(c.AuthorityKeyId) > 0 {
-				its = "its key has the ID " + strconv.Quote(hex.EncodeToString(c.AuthorityKeyId))
+			if id := c.AuthorityKeyId; len(id) > 0 { // a stranger's may be long
+				its = "its key has the ID " + strconv.Quote(hex.EncodeToString(id[:min(len(id), 20)]))
 			}
 			return fmt.Errorf("%w %s: %s: give all nodes the same keys", ErrSharedKeys, strings.Join(ids, ", "), its)
 		}

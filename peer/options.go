@@ -14,11 +14,11 @@ const MaxName = 128
 
 // Options are a transport's settings. Those of one cluster must agree where it says so.
 type Options struct {
-	// Node is this node's name, 1..64 bytes. It must be unique per process start: a node
+	// Node is this node's name, 1..128 bytes. It must be unique per process start: a node
 	// that starts again under its old name would be taken for the old one. Required.
 	Node string
 
-	// Namespace is the cluster's name, 0..64 bytes. A peer of another one is refused.
+	// Namespace is the cluster's name, 0..128 bytes. A peer of another one is refused.
 	Namespace string
 
 	// Version is a fingerprint of what the package above must agree on. A peer with another
@@ -62,8 +62,8 @@ type Options struct {
 	Retry time.Duration
 
 	// MaxQueue is how many bytes may wait for one peer before its stream is closed with
-	// [ErrQueueFull]. The memory taken may be about three times as much. Default: 16 MiB.
-	// At least 64 KiB.
+	// [ErrQueueFull], besides what Handler.Up sends. The memory taken may be about three times as
+	// much. Default: 16 MiB. At least 64 KiB.
 	MaxQueue int
 
 	// Listener is used in the place of one on Listen, and closed with the transport. Nil: TCP on Listen.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"maps"
+	"slices"
 )
 
 // peer is what the transport knows about one other node. Protected by Transport.mu.
@@ -60,7 +61,10 @@ func (t *Transport) SetPeers(nodes map[string]string) {
 		if name == t.opts.Node || name == "" || len(name) > MaxName {
 			continue
 		}
-		delete(t.removed, name)
+		if _, ok := t.removed[name]; ok {
+			delete(t.removed, name)
+			t.removals = slices.DeleteFunc(t.removals, func(old string) bool { return old == name })
+		}
 		p := t.peer(name)
 		if p.dialler == nil {
 			p.dialler = t.newDialler(name, addr)

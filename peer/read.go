@@ -16,7 +16,13 @@ func (s *Stream) run(prev *Stream) {
 	}
 	if !s.closed.Load() {
 		t.wg.Go(s.writer)
+		s.mu.Lock()
+		s.first = unlimited
+		s.mu.Unlock()
 		t.opts.Handler.Up(s)
+		s.mu.Lock()
+		s.first = len(s.out) + s.flying
+		s.mu.Unlock()
 		t.publish(s)
 		s.Close(s.read())
 		t.unpublish(s)

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -31,6 +32,7 @@ type Stream struct {
 	out     []byte // protected by mu: frames that the writer has not taken yet
 	spare   []byte // protected by mu: the other buffer, if not in use
 	flying  int    // protected by mu: bytes of the buffer in the writer's hands
+	first   int    // protected by mu: what Up left in out; unlimited before
 	writing bool   // protected by mu: there is a writer; it looks at out again before it stops
 	handed  bool   // protected by mu: the writer is to be the stream's own goroutine
 	batch   bool   // protected by mu: the read loop is handling a batch and flushes afterwards
@@ -140,6 +142,10 @@ func (s *Stream) Pass(to *Stream, f *Frame) error {
 	return to.send(f, true)
 }
 
+// unlimited is Stream.first while Handler.Up runs: what it states has to be said whole, however
+// much it is. Closed for that, the stream would begin anew, and with it the statement.
+const unlimited = math.MaxInt
+
 // send appends f and writes, unless there is a writer already. later says that the caller will
 // call Flush.
 func (s *Stream) send(f *Frame, later bool) error {
@@ -152,7 +158,12 @@ func (s *Stream) send(f *Frame, later bool) error {
 		return s.err // never changes once set
 	}
 	s.out = appendFrame(s.out, f)
-	if len(s.out)+s.flying > s.t.opts.MaxQueue {
+	switch n := len(s.out) + s.flying; {
+	case n <= s.t.opts.MaxQueue:
+		if s.first != unlimited {
+			s.first = 0
+		}
+	case n-s.first > s.t.opts.MaxQueue:
 		s.mu.Unlock()
 		s.Close(ErrQueueFull)
 		return s.closeErr()

@@ -11,14 +11,16 @@ func checkTLS(c *tls.Config) error {
 	switch {
 	case len(c.Certificates) == 0 && (c.GetCertificate == nil || c.GetClientCertificate == nil):
 		return errors.New("has no certificate: set Certificates, or GetCertificate and GetClientCertificate")
+	case c.GetConfigForClient != nil:
+		return errors.New("has GetConfigForClient, whose configuration would count in the place of this one, as it verifies nodes: use GetCertificate for certificates that change")
 	case c.InsecureSkipVerify && !own:
 		return errors.New("has InsecureSkipVerify without VerifyConnection: every certificate would do")
 	case c.InsecureSkipVerify:
 		return nil
 	case c.RootCAs == nil:
 		return errors.New("has no RootCAs: every certificate of a public authority would do")
-	case c.ServerName == "" && !own:
-		return errors.New("has no ServerName: set the name that all nodes' certificates carry, or VerifyConnection")
+	case c.ServerName == "":
+		return errors.New("has no ServerName: set the name that all nodes' certificates carry, or InsecureSkipVerify and VerifyConnection")
 	}
 	return nil
 }
@@ -41,16 +43,14 @@ func configs(c *tls.Config) (client, server *tls.Config) {
 	if server.ClientCAs == nil {
 		server.ClientCAs = c.RootCAs
 	}
-	if c.ServerName != "" {
-		server.VerifyConnection = func(state tls.ConnectionState) error {
-			if err := state.PeerCertificates[0].VerifyHostname(c.ServerName); err != nil {
-				return err
-			}
-			if c.VerifyConnection != nil {
-				return c.VerifyConnection(state)
-			}
-			return nil
+	server.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := state.PeerCertificates[0].VerifyHostname(c.ServerName); err != nil {
+			return err
 		}
+		if c.VerifyConnection != nil {
+			return c.VerifyConnection(state)
+		}
+		return nil
 	}
 	return client, server
 }

@@ -166,6 +166,12 @@ func TestTLSOptions(t *testing.T) {
 		"no RootCAs":         func(c *tls.Config) { c.RootCAs = nil },
 		"no ServerName":      func(c *tls.Config) { c.ServerName = "" },
 		"InsecureSkipVerify": func(c *tls.Config) { c.InsecureSkipVerify = true },
+		"set the name": func(c *tls.Config) { // package tls dials with neither
+			c.ServerName, c.VerifyConnection = "", func(tls.ConnectionState) error { return nil }
+		},
+		"GetConfigForClient": func(c *tls.Config) {
+			c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
+		},
 	} {
 		cfg := ca.config(t)
 		spoil(cfg)

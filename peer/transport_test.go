@@ -168,6 +168,44 @@ func TestHalfOpen(t *testing.T) {
 	await(t, e.ups)
 }
 
+// What Up sends comes whole, however much it is, and also where the other node reads it slowly.
+func TestUp_SaysAll(t *testing.T) {
+	const frames = 5000 // of a thousand bytes and more
+	got, reads := make(chan int, 1), make(chan struct{})
+	n := 0
+	b := start(t, Options{Node: "b", MaxQueue: 64 << 10, Handler: handler{frame: func(_ *Stream, f *Frame) {
+		<-reads
+		if n++; f.Kind == Ping {
+			got <- n - 1
+		}
+	}}})
+	said := make(chan error, 1)
+	a := start(t, Options{Node: "a", MaxQueue: 64 << 10, Handler: handler{up: func(s *Stream) {
+		var err error
+		for range frames {
+			if err == nil {
+				err = s.Queue(&Frame{Kind: Grant, Key: make([]byte, MaxKey)})
+			}
+		}
+		if err == nil {
+			err = s.Send(&Frame{Kind: Ping})
+		}
+		select {
+		case said <- err:
+		default: // the stream ended, and this is another one
+		}
+	}}})
+	peers(a, b)
+	err := await(t, said)
+	close(reads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := await(t, got); n != frames {
+		t.Errorf("%d frames of %d", n, frames)
+	}
+}
+
 // A peer that says it is alive but reads nothing: what waits for it is bounded, Send does
 // not wait, and the stream is closed.
 func TestNeverReads(t *testing.T) {

@@ -46,9 +46,13 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 		return
 	}
 	p.meets(l)
+	lost := k.others.link != l && !k.others.recalled.IsZero()
 	k.others.link = l
 	if !p.serves(now) {
 		return
+	}
+	if lost { // the recall may have been, with the stream of before
+		p.send(l, peer.Recall, k.name, k.others.holder)
 	}
 	ping, left := l.Offer(p.ownedUntil())
 	if left == 0 {

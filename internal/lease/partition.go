@@ -177,7 +177,7 @@ func (p *Partition) tidy(k *Key) {
 		p.table.keys, p.table.peak = nil, 0 // a map does not shrink by itself
 	}
 	if p.table.unused == nil && !k.listed && !k.shelved {
-		k.used, k.name = false, ""
+		k.used, k.moved, k.name = false, 0, ""
 		p.table.unused = k
 	}
 }
