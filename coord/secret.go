@@ -72,10 +72,12 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 	return append(keys, late...)
 }
 
-// RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with
-// on all nodes after two RenewEvery and a CallTimeout, without a restart. One SessionTTL later they
-// decrypt nothing with the one before. The arbiter keeps the two before the newest. It blocks for one call of the arbiter; the error is the arbiter's, or
-// [ErrUnavailable] if it has not been reached yet.
+// RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with on
+// all nodes after two RenewEvery and a CallTimeout, without a restart. One SessionTTL later they
+// decrypt nothing with the one before. The arbiter keeps the two before the newest: do not rotate
+// three times within these two RenewEvery, or nodes that have not renewed meanwhile are cut off
+// from the gossip until they have. It blocks for one call of the arbiter; the error is the
+// arbiter's, or [ErrUnavailable] if it has not been reached yet.
 //
 // Rotate the secret if it may have been read: every program that can read the arbiter's data
 // can, a backup or copy of it included.
