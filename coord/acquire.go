@@ -91,7 +91,9 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 // that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	now := p.lock()
-	sworn := p.MayForswear(taking, now) && p.Forswear(epoch)
+	// A session that is over by this node's clock ends its ownerships at the arbiter's, M later:
+	// what it has announced counts until then.
+	sworn := !lease.Past(s.Deadline(), now) && p.MayForswear(taking, now) && p.Forswear(epoch)
 	p.mu.Unlock()
 	if !sworn {
 		return

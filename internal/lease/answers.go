@@ -44,7 +44,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	var w *Waiter
 	until := p.deadlines(&h) // it rests on its owner: deadlines takes what the owner has announced (announcedUntil)
 	if !until.Past(now) {
-		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended, now)
+		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended || k.asked, now)
 	}
 	if w == nil {
 		p.send(l, peer.Release, k.name, h.row.Identity)

@@ -66,7 +66,7 @@ func (p *Partition) ask(k *Key, l Link) bool {
 		return false
 	}
 	p.meets(l)
-	k.request = request{l, s, p.cfg.Requests.Add(1)}
+	k.request, k.asked = request{l, s, p.cfg.Requests.Add(1)}, false
 	f := p.send(l, peer.Request, k.name, k.request.id())
 	if !k.q.Any(waits) {
 		f.Flags = FlagTry

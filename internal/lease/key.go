@@ -32,6 +32,7 @@ type Key struct {
 	shelved bool   // it is on the partition's shelf (EndOwn, shelve, tidy)
 	known   bool   // it is in the partition's keys (Turn.Key, request, tidy, walkAt)
 	undated bool   // the hold lingers, and no clock was read when that began (Relax)
+	asked   bool   // the hold that is requested of an owner is wanted already (Recalled, Asked, Granted)
 	moved   uint8  // consecutive nodes that were asked and did not own the partition, 255 at most (Redirect). A turn clears it
 
 	first Turn // as a rule the only one

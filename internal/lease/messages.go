@@ -47,7 +47,8 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 		p.recallHere(k, now, fx)
 	case k != nil && k.contender != nil && k.contender.id == id:
 		k.contender.asked = true
-	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // the owner's grant is on its way, and the row came first
+	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id:
+		k.asked = true // the owner's grant is on its way, and the row came first
 	case p.toCome(id): // the message lies
 	default:
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))

@@ -33,7 +33,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	case k != nil && k.q.State() != handoff.Idle && k.hold.row.Request == f.Request && k.hold.source != SourceOwn:
 		p.recallHere(k, now, fx)
 	case k != nil && k.request.link != nil && k.request.number == f.Request:
-		// about to be had
+		k.asked = true // about to be had
 	case k != nil && k.contender != nil && k.contender.id.Request == f.Request:
 		k.contender.asked = true // it may become a hold, which is recalled at once then
 	default:
