@@ -71,7 +71,7 @@ func (p *Partition) handBack(k *Key) {
 			p.send(last, peer.Release, k.name, k.hold.row.Identity)
 		}
 	case l.Down():
-		l = p.cfg.View.LinkNode(l.Node())
+		l = p.linkNode(l.Node())
 	}
 	if l != nil {
 		p.send(l, peer.Release, k.name, k.hold.row.Identity)

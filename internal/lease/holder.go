@@ -74,6 +74,20 @@ func (p *Partition) ask(k *Key, l Link) bool {
 	return true
 }
 
+// linkNode returns the stream to a node, nil if there is none; also one that has stated a hold of
+// the partition, and that the shell does not know yet.
+func (p *Partition) linkNode(name string) Link {
+	if l := p.cfg.View.LinkNode(name); l != nil {
+		return l
+	}
+	for _, l := range p.table.links {
+		if l.Node() == name && !l.Down() {
+			return l
+		}
+	}
+	return nil
+}
+
 // linkTo returns the stream to the process of a session, nil if there is none, for a key to keep.
 func (p *Partition) linkTo(session string) Link {
 	l := p.cfg.View.LinkTo(session)

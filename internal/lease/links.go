@@ -18,6 +18,7 @@ func (p *Partition) State(l Link, fx *Effects) {
 		if k.q.State() == handoff.Idle || k.hold.from == nil || k.hold.from.Node() != l.Node() {
 			continue
 		}
+		p.meets(l)
 		p.send(l, peer.Resume, key, k.hold.row.Identity).Token = uint64(k.hold.row.Token)
 	}
 }

@@ -69,7 +69,8 @@ func nameOf(word string) string {
 //	round              the same for 3 s, once; "round a": a is cut off from everything meanwhile
 //	deliver            all streams deliver until nothing is on its way; "deliver a b": what a has sent to b, "deliver a b 1": the first
 //	ping               all nodes ask all others for how long they answer
-//	cut a b            the stream between two nodes ends; "link a b": there is one again, with the statements; "link a b quiet": without pings
+//	cut a b            the stream between two nodes ends; "link a b": there is one again, with the statements; "link a b quiet": without pings;
+//	                   "link a b begins": so early that only a's statement knows of it, until "begun a b"
 //	owner a            all rings name the node that should own the partition
 //	most a 1           so many keys of a's may another node have; 0: any number
 //	offers a 1         so many holds may a offer to their owners
@@ -115,7 +116,11 @@ func (w *World) Do(line string) ([]string, error) {
 	case "cut":
 		w.cut(w.node(words[1]), w.node(words[2]))
 	case "link":
-		w.link(w.node(words[1]), w.node(words[2]), words[3] != "quiet")
+		a, b := w.node(words[1]), w.node(words[2])
+		w.link(a, b, words[3] == "")
+		a.ends[b.Name].begins = words[3] == "begins"
+	case "begun":
+		w.node(words[1]).ends[w.node(words[2]).Name].begins = false
 	case "owner":
 		w.owner = words[1]
 	case "most":

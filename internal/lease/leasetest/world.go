@@ -179,7 +179,7 @@ func (v view) Route(uint32) lease.Route {
 
 func (v view) LinkTo(session string) lease.Link {
 	for _, e := range v.n.ends {
-		if !e.down && e.to.session.ID == session {
+		if !e.down && !e.begins && e.to.session.ID == session {
 			return e
 		}
 	}
@@ -187,7 +187,7 @@ func (v view) LinkTo(session string) lease.Link {
 }
 
 func (v view) LinkNode(name string) lease.Link {
-	if e := v.n.ends[name]; e != nil && !e.down {
+	if e := v.n.ends[name]; e != nil && !e.down && !e.begins {
 		return e
 	}
 	return nil
@@ -201,6 +201,7 @@ func (v view) Adoption() lease.Adoption {
 type end struct {
 	from, to *Node
 	down     bool
+	begins   bool // nothing but the statement knows of it yet
 	sending  []peer.Frame
 	pings    []time.Time // when each was sent
 	heard    uint32
