@@ -245,9 +245,11 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 			a.evict, a.gone = ans.Holder.Identity, ans.Holder.Session
 			return 0
 		}
-		a.lookAround()                                     // of permits: for rows that the arbiter does not name
-		if ans.Ahead.Session != "" && a.ahead(ans.Ahead) { // one of your own may say Behind only
-			return a.remove(ans.Ahead)
+		a.lookAround()                               // of permits: for rows that the arbiter does not name
+		if ahead := ans.Ahead; ahead.Session != "" { // an arbiter of the user's may say Behind only
+			if _, dead := a.p.c.sessions.others.ask(a, a.p.c, ahead.Session); dead { // nothing is promised to it while holds are in its way
+				return a.remove(ahead)
+			}
 		}
 		if ans.Size != 0 {
 			key, m := fallback.Split(a.Name)
@@ -274,13 +276,6 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 		return a.settle(err, false, jitter(o.RetryEvery))
 	}
 	return a.settle(fmt.Errorf("%w: the arbiter answered %v", ErrUnavailable, ans.Verdict), false, o.RetryEvery)
-}
-
-// ahead reports whether the session of a request that waits before this one is dead. Then it is to be removed: while holds are in its way the
-// arbiter promises it nothing, so it would stay for as long as others ask.
-func (a *contender) ahead(r fallback.Release) bool {
-	_, dead := a.p.c.sessions.others.ask(a, a.p.c, r.Session)
-	return dead
 }
 
 // remove has a dead session's requests removed from the key's queue: all by the next call. An arbiter of the user's may know of no
@@ -336,12 +331,6 @@ func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.D
 	}
 	err = fmt.Errorf("%w: the arbiter has older data than before, nothing is granted for %v (Options.Grace)", ErrUnavailable, r.Grace)
 	return a.settle(err, false, min(r.Grace+time.Millisecond, o.RenewEvery))
-}
-
-// silent reports whether an arbiter delivers no messages.
-func silent(ns fallback.Namespace) bool {
-	m, ok := ns.(fallback.Mute)
-	return ok && m.Mute()
 }
 
 // heldBy notes which session has the key, and whether another request waits before this one, as of an answer to what was sent then.

@@ -120,6 +120,12 @@ type remote struct {
 	cleaner       cleaner
 }
 
+// silent reports whether an arbiter delivers no messages.
+func silent(ns fallback.Namespace) bool {
+	m, ok := ns.(fallback.Mute)
+	return ok && m.Mute()
+}
+
 // debts has the holds that a coordinator still has to give back, to offer to an owner, or to deny.
 type debts struct {
 	outlived   bool         // partitions could not be given back; of Close only
