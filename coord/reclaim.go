@@ -227,7 +227,7 @@ func (c *Coordinator) restore(ctx context.Context, call []claims, sent time.Time
 			failed, err = append(failed, x.p), got.Err
 			x.p.NotRestored(x.Holds, now, &a.Effects)
 		} else {
-			x.p.Restored(x.Holds, got.Verdicts, sent, now, &a.Effects)
+			x.p.Restored(x.Holds, got, sent, now, &a.Effects)
 		}
 		x.p.unlock(a)
 	}

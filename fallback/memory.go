@@ -326,7 +326,9 @@ func (n *memory) Restore(ctx context.Context, claims []Claims) []Restored {
 			if len(c.Holds) == 0 {
 				continue // there is nothing to be done, not even to look
 			}
-			answers[i].Err = n.attempt(m, c.Partition, func(m Moment, p *Partition) { answers[i].Verdicts = p.Restore(m, c.Holds) })
+			if err := n.attempt(m, c.Partition, func(m Moment, p *Partition) { answers[i] = p.Restore(m, c.Holds) }); err != nil {
+				answers[i] = Restored{Err: err}
+			}
 		}
 	})
 	if err != nil {

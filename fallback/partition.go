@@ -389,7 +389,7 @@ func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
 }
 
 // Restore is [HoldStore.Restore] of one partition.
-func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
+func (p *Partition) Restore(m Moment, holds []Claim) Restored {
 	p.enter(m)
 	verdicts := make([]Verdict, len(holds))
 	for i, h := range holds {
@@ -399,7 +399,7 @@ func (p *Partition) Restore(m Moment, holds []Claim) []Verdict {
 			verdicts[i] = p.ReclaimRow(m, h.Key, h.Row)
 		}
 	}
-	return verdicts
+	return Restored{Verdicts: verdicts, Grace: p.record(m).Grace}
 }
 
 // reclaim is ReclaimRow of a hold that existed at the row's epoch, and at another one if that is not 0.

@@ -189,7 +189,7 @@ func (n *recordsSpace) Restore(ctx context.Context, claims []Claims) []Restored 
 	parts, of := byPartition(some, func(at int) uint32 { return claims[at].Partition })
 	for i, err := range n.onAll(ctx, parts, func(i int, m moment, p *Partition, _ Sender) {
 		for _, k := range of[i] {
-			answers[some[k]].Verdicts = p.Restore(m.Moment, claims[some[k]].Holds)
+			answers[some[k]] = p.Restore(m.Moment, claims[some[k]].Holds)
 		}
 	}) {
 		if err != nil {

@@ -1,5 +1,7 @@
 package fallback
 
+import "time"
+
 // MaxClaims is how many holds one atomic step of Restore writes at most, so that it ends soon.
 const MaxClaims = 256
 
@@ -23,8 +25,9 @@ type Claim struct {
 
 // Restored is the answer to one Claims.
 type Restored struct {
-	Verdicts []Verdict // as Claims.Holds: Granted if the row is there now, else Lost
-	Err      error     // why there are no verdicts
+	Verdicts []Verdict     // as Claims.Holds: Granted if the row is there now, else Lost
+	Grace    time.Duration // what is left of Grace; 0 outside of it
+	Err      error         // why there are no verdicts
 }
 
 // An Ownership is an epoch at which the caller owns a partition.

@@ -344,6 +344,9 @@ func (s *space) restore(p uint32, holds ...fallback.Claim) []fallback.Verdict {
 	if len(r) != 1 || r[0].Err != nil || len(r[0].Verdicts) != len(holds) {
 		s.t.Fatalf("Restore of %d holds: got %+v", len(holds), r)
 	}
+	if grace := must(s.Load(s.ctx, p))(s).Grace; grace > r[0].Grace || r[0].Grace > s.settings.Grace {
+		s.t.Errorf("Restore: %v left of Grace, then %v", r[0].Grace, grace)
+	}
 	return r[0].Verdicts
 }
 

@@ -355,6 +355,7 @@ func restoresMany(s *space) {
 		if len(got) != 3 || got[0].Err != nil || got[1].Err != nil || got[2].Err != nil || len(got[0].Verdicts) != len(keys) {
 			s.t.Fatalf("Restore: got %d answers, %+v", len(got), got)
 		}
+		want(s, "Grace", got[0].Grace+got[1].Grace+got[2].Grace, 0)
 		rows := s.rows(keys...)
 		for i, v := range got[0].Verdicts {
 			h := claims[0].Holds[i]

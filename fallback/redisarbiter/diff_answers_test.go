@@ -29,6 +29,8 @@ func plainAcquisition(a fallback.Acquisition) fallback.Acquisition {
 	return a
 }
 
+func plainRestored(r fallback.Restored) fallback.Restored { r.Grace = some(r.Grace); return r }
+
 func plainDemotion(d fallback.Demotion) fallback.Demotion { d.Record = plainRecord(d.Record); return d }
 
 func plainAnswer(a fallback.LockAnswer) fallback.LockAnswer {

@@ -78,10 +78,10 @@ func writes(session, name string) move {
 		epoch := x.present()
 		row := fallback.Row{Identity: id(session, 1), Token: max(fallback.MakeToken(epoch, math.MaxUint32/2), x.peek(0).Rows[name].Token+1)}
 		claims := []fallback.Claims{{Holds: []fallback.Claim{{Key: name, Row: row, Owned: epoch}}}}
-		return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) ([]fallback.Verdict, error) {
+		return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) (fallback.Restored, error) {
 			r := n.Restore(ctx, claims)[0]
-			return r.Verdicts, r.Err
-		}, identity)
+			return r, r.Err
+		}, plainRestored)
 	}
 }
 

@@ -267,14 +267,14 @@ func (x *twins) restoreRows(ctx context.Context) (string, error) {
 		claims[at.p].Partition = at.p
 		claims[at.p].Holds = append(claims[at.p].Holds, c)
 	}
-	return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) ([][]fallback.Verdict, error) {
-		var all [][]fallback.Verdict
+	return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) ([]fallback.Restored, error) {
+		var all []fallback.Restored
 		for i, r := range n.Restore(ctx, claims) {
 			if r.Err != nil {
 				return nil, r.Err
 			}
 			if len(claims[i].Holds) > 0 {
-				all = append(all, r.Verdicts)
+				all = append(all, plainRestored(r))
 			}
 		}
 		return all, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -25,14 +26,14 @@ func (n *redisSpace) Restore(ctx context.Context, claims []fallback.Claims) []fa
 		}
 	}
 	for i, o := range n.runAll(ctx, batch) {
-		verdicts, err := o.verdicts(size[i])
+		verdicts, grace, err := o.restored(size[i])
 		a := &answers[of[i]]
 		switch {
 		case a.Err != nil:
 		case err != nil:
 			*a = fallback.Restored{Err: err}
 		default:
-			a.Verdicts = append(a.Verdicts, verdicts...)
+			a.Verdicts, a.Grace = append(a.Verdicts, verdicts...), max(a.Grace, grace)
 		}
 	}
 	return answers
@@ -54,22 +55,23 @@ func (n *redisSpace) ReclaimOwners(ctx context.Context, me string, owned []fallb
 	return answers
 }
 
-// verdicts reads the answer of restore.lua about n holds.
-func (o outcome) verdicts(n int) ([]fallback.Verdict, error) {
+// restored reads the answer of restore.lua about n holds.
+func (o outcome) restored(n int) (verdicts []fallback.Verdict, grace time.Duration, err error) {
 	if o.err != nil {
-		return nil, o.err
+		return nil, 0, o.err
 	}
 	r := reader{v: list(o.v)}
 	text := r.str(recordLen)
+	grace = r.record().Grace
 	if r.verdict(); r.err != nil || len(text) != n {
-		return nil, fmt.Errorf("fallback: a script answered %v about %d holds", o.v, n)
+		return nil, 0, fmt.Errorf("fallback: a script answered %v about %d holds", o.v, n)
 	}
-	verdicts := make([]fallback.Verdict, n)
+	verdicts = make([]fallback.Verdict, n)
 	for i := range verdicts {
 		verdicts[i] = fallback.Lost
 		if text[i] == '1' {
 			verdicts[i] = fallback.Granted
 		}
 	}
-	return verdicts, nil
+	return verdicts, grace, nil
 }

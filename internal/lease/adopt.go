@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
 // Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
@@ -67,6 +68,9 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 				h.freeze()
 			}
 			holds = append(holds, h.asClaim(key))
+			if wait := p.basis.counts.Sub(now); wait > 0 {
+				next = min(next, wait)
+			}
 		} else {
 			next = min(next, left-when.At())
 		}
@@ -96,14 +100,20 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 
 // Restored: the arbiter, asked at the time sent, has told which holds have rows now. The source of
 // one that was adopted stays: the later one of its row's and its owner's deadline counts (deadlines).
-func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict, sent, now time.Time, fx *Effects) {
+//
+// A row confirms no hold that rests on an owner while a deposed server may answer, which lacks the row, and may give a dead
+// owner's partition away: until T is left of Grace. Its owner's deadline counts until then, and it is adopted once more.
+func (p *Partition) Restored(holds []fallback.Claim, got fallback.Restored, sent, now time.Time, fx *Effects) {
+	early := got.Grace - p.cfg.SessionTTL
 	for i, h := range holds {
-		k, there := p.holding(h.Key, h.Row), verdicts[i] == fallback.Granted
+		k, there := p.holding(h.Key, h.Row), got.Verdicts[i] == fallback.Granted
 		switch {
 		case k == nil && there:
 			// Given back meanwhile: the release may have come before the row was back.
 			fx.Releases = append(fx.Releases, p.ReleaseOf(h.Key, h.Row.Identity))
 		case k == nil || k.hold.source == SourceHome:
+		case there && early > 0 && k.hold.confirmed.IsZero() && guard.RowLate:
+			k.hold.rowed, p.basis.counts = true, now.Add(early)
 		case there:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)

@@ -43,6 +43,7 @@ var scenarios = []scenario{
 	{"a node that is cut off ends before it is buried", 3, cutOff},                              // G3
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
 	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},     // G7
+	{"a key that was adopted is not granted at a deposed server", 8, adoptedAtTheNew},           // rule 7
 	{"a hold that is given back lets no reader in", 8, lateReader},                              // I8
 	{"no circle is told that is none", 12, noCircle},
 	{"a reader whose grant is late is in no circle", 4, lateGrant},

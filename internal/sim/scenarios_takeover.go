@@ -147,3 +147,36 @@ func buriedByTheDeposed(i int) Config {
 		w.net.heal()
 	}}
 }
+
+// adoptedAtTheNew: an owner dies, one of whose keys another node holds, which reaches the arbiter
+// once another server has taken over, and adopts its hold there. All others reach the deposed
+// server, which has no such row: they bury the owner there, and one takes its partition.
+func adoptedAtTheNew(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1 - maxDrift, 1, 1}, script: func(w *world) {
+		// Nodes ping each other every half second: the holder does so after the owner.
+		after := time.Duration(240+15*(i%4)) * time.Millisecond
+		w.nodes[1].crash()
+		time.Sleep(14*time.Second + after)
+		w.nodes[1].start()
+		time.Sleep(30*time.Second - after)
+		owner, holder, other := w.nodes[0], w.nodes[1].now, w.nodes[2].now
+		l, err := holder.c.Lock(context.Background(), owner.now.ownKey())
+		if err != nil {
+			w.h.say("Lock: %v", err)
+			return
+		}
+		var work sync.WaitGroup
+		work.Go(func() { inVain(w, l, other) })
+		holder.away(true)
+		time.Sleep(320 * time.Millisecond)
+		owner.crash()
+		time.Sleep(1830*time.Millisecond + time.Duration(i/4)*50*time.Millisecond)
+		w.failover(func() { w.s.failover(w.s.Snapshot(), true) }, Fault{Some: [8]bool{2: true, 3: true}})
+		holder.away(false)
+		time.Sleep(900 * time.Millisecond) // delta is 1 s
+		for _, n := range w.nodes[2:] {
+			n.now.client.set(func(x *weather) { x.deposed = false })
+		}
+		work.Wait()
+	}}
+}

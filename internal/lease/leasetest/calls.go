@@ -33,7 +33,7 @@ type call struct {
 	got      fallback.Acquisition
 	demotion fallback.Demotion
 	verdict  fallback.Verdict
-	verdicts []fallback.Verdict
+	restored fallback.Restored
 	state    fallback.State
 }
 

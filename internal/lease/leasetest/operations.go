@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -203,7 +204,7 @@ func executeRestore(w *World, _ *Node, c *call) {
 	if own := c.claims.Own; own.Epoch > 0 {
 		c.verdict = w.record.ReclaimOwner(w.moment(), own.Session.ID, own.Epoch)
 	}
-	c.verdicts = w.record.Restore(w.moment(), c.claims.Holds)
+	c.restored = w.record.Restore(w.moment(), c.claims.Holds)
 }
 
 func (n *Node) answerRestore(c *call, now time.Time, fx *lease.Effects) {
@@ -211,10 +212,14 @@ func (n *Node) answerRestore(c *call, now time.Time, fx *lease.Effects) {
 		n.hears("ownership %v", c.verdict)
 		n.P.Reclaimed(c.claims.Own, c.verdict == fallback.Granted, c.sent, now, fx)
 	}
-	for i, h := range c.claims.Holds {
-		n.hears("row of %s %v", h.Key, c.verdicts[i])
+	grace := ""
+	if c.restored.Grace > 0 {
+		grace = fmt.Sprintf(", Grace for %v", c.restored.Grace)
 	}
-	n.P.Restored(c.claims.Holds, c.verdicts, c.sent, now, fx)
+	for i, h := range c.claims.Holds {
+		n.hears("row of %s %v%s", h.Key, c.restored.Verdicts[i], grace)
+	}
+	n.P.Restored(c.claims.Holds, c.restored, c.sent, now, fx)
 }
 
 func (n *Node) failRestore(c *call, now time.Time, fx *lease.Effects) {

@@ -31,13 +31,14 @@ const (
 	LapseWaits                          // a session that has lapsed does not close itself (G3)
 	RestartIsAnother                    // a guardian that restarts is another session (G5)
 	Silenced                            // an answer of a server that took over less than delta ago does not tell which version is recorded (G7)
+	RowLate                             // nor does it confirm the row of a hold that rests on an owner (rule 7)
 )
 
 var guardNames = []string{
 	"MarginD", "PromiseFromSend", "AnswerFromSend", "AnnounceBounded", "AnnounceCapped", "AskCovered", "JointNew", "JointOld",
 	"VoteAfterPromise", "VoteIsFinal", "BuryCompares", "VersionsRise", "Intersect", "GraceBuries", "RenewalNames",
 	"RenewalNamesAsked", "LapseIsFinal",
-	"LapseWaits", "RestartIsAnother", "Silenced",
+	"LapseWaits", "RestartIsAnother", "Silenced", "RowLate",
 }
 
 func (g Guard) String() string { return guardNames[bits.TrailingZeros32(uint32(g))] }
@@ -66,6 +67,7 @@ type Guardians struct {
 	Failovers  uint8
 	Restarts   uint8
 	Beside     bool // X sends a second renewal while one is on its way, as after CallTimeout
+	Adopts     bool // Y may get a row of its hold
 	Without    Guard
 	Limit      int
 }
@@ -84,6 +86,7 @@ type guardState struct {
 	copied   bool  // a replica has stopped following, with
 	oldVer   int8
 	oldDed   bool
+	oldRow   bool
 	fails    uint8
 	bury     uint8 // requests on their way, by version
 
@@ -107,6 +110,8 @@ type guardState struct {
 
 	// Y.
 	y, answer int8 // its deadline; an answer on its way, only without AnswerFromSend
+	adopted   bool // it holds by its row, which it writes anew at another server before its Grace ends
+	bare      bool // X was dead at a server without the row while Y held by it
 }
 
 // server is what a server knows of X.
@@ -114,6 +119,7 @@ type server struct {
 	ver   int8 // recorded version; -1: the session is not known
 	dead  bool
 	grace int8
+	row   bool // of Y
 }
 
 // inFlight is a renewal that is on its way, or its answer.
@@ -154,6 +160,8 @@ const (
 	gFailoverOld
 	gFailoverEmpty
 	gRestart
+	gAdopt
+	gAdoptOld
 )
 
 func (m *Guardians) names() []string {
@@ -171,6 +179,7 @@ func (m *Guardians) names() []string {
 		gBuryArrivesOld: "bury($v) reaches the deposed server",
 		gUnknown:        "the arbiter does not know X: it is dead", gCopy: "a replica stops following",
 		gFailoverOld: "FAILOVER to the replica", gFailoverEmpty: "FAILOVER, everything is lost", gRestart: "$a restarts",
+		gAdopt: "Y adopts", gAdoptOld: "Y adopts at the deposed server",
 	}
 }
 
@@ -273,6 +282,8 @@ func (m *Guardians) check(s *guardState) string {
 		return "X is dead at the arbiter, and valid by its own clock"
 	case s.taken && s.y > 0:
 		return "X is dead at the arbiter, and Y relies on what it announced"
+	case s.bare:
+		return "X is dead at a server that lacks the row by which Y holds"
 	}
 	return ""
 }
@@ -291,6 +302,9 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	x, y, g := m.rate(&s, 0), m.rate(&s, 1), m.rate(&s, 2)
 	if m.Wander {
 		s.rates = 0
+	}
+	if s.cur.grace == 1 && s.adopted {
+		s.cur.row = true
 	}
 	pass(&s.cur.grace, 1)
 	pass(&s.dep.grace, 1)
@@ -311,7 +325,7 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	if m.left(&s) == 0 && m.has(LapseIsFinal) {
 		s.gone = true // it looks before each grant
 		if !m.has(LapseWaits) {
-			s.cur.dead, s.taken = true, true
+			m.dies(&s, &s.cur)
 		}
 	}
 	return s
@@ -356,7 +370,7 @@ func (m *Guardians) tidy(s *guardState) {
 		}
 	}
 	if !s.copied {
-		s.oldVer, s.oldDed = 0, false
+		s.oldVer, s.oldDed, s.oldRow = 0, false, false
 	}
 	if s.deposed == 0 {
 		s.dep = server{}
@@ -385,6 +399,12 @@ func (m *Guardians) next(was *guardState, to func(event, guardState)) {
 	}
 	m.guardians(was, add)
 	m.arbiter(was, add)
+	if m.Adopts && was.y > 0 && !was.adopted {
+		m.adopt(was, add, gAdopt, false)
+		if was.deposed > 0 {
+			m.adopt(was, add, gAdoptOld, true)
+		}
+	}
 	if was.answer > 0 {
 		s := *was
 		s.y, s.answer = max(s.y, s.answer), 0

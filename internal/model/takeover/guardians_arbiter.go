@@ -53,20 +53,20 @@ func (m *Guardians) arbiter(was *guardState, add adder) {
 	}
 	if was.cur.ver < 0 && was.cur.grace == 0 && !was.taken {
 		s := *was
-		s.cur.dead, s.taken = true, true
+		m.dies(&s, &s.cur)
 		add(gUnknown, 0, 0, s)
 	}
 	if was.fails < m.Failovers {
 		s := *was
 		if !was.copied {
-			s.copied, s.oldVer, s.oldDed = true, s.cur.ver, s.cur.dead
+			s.copied, s.oldVer, s.oldDed, s.oldRow = true, s.cur.ver, s.cur.dead, s.cur.row
 			add(gCopy, 0, 0, s)
 		} else {
-			m.another(&s, s.oldVer, s.oldDed)
+			m.another(&s, server{ver: s.oldVer, dead: s.oldDed, row: s.oldRow})
 			add(gFailoverOld, 0, 0, s)
 		}
 		s = *was
-		m.another(&s, -1, false)
+		m.another(&s, server{ver: -1})
 		add(gFailoverEmpty, 0, 0, s)
 	}
 }
@@ -83,7 +83,7 @@ func (m *Guardians) arrive(was *guardState, add adder, deposed bool) {
 			s.bury &^= 1 << v
 			at := s.at(deposed)
 			if (at.ver == int8(v) || !m.has(BuryCompares) && at.ver >= 0) && (at.grace == 0 || !m.has(GraceBuries)) {
-				at.dead, s.taken = true, true
+				m.dies(&s, at)
 			}
 			add(buries, 0, int8(v), s)
 		}
@@ -120,7 +120,29 @@ func (s *guardState) at(deposed bool) *server {
 
 // soon reports whether a server took over less than delta ago, so that the one before may answer yet.
 func (m *Guardians) soon(at *server) bool {
-	return m.has(Silenced) && at.grace > m.Grace-m.Delta
+	return m.has(Silenced) && m.young(at)
+}
+
+func (m *Guardians) young(at *server) bool { return at.grace > m.Grace-m.Delta }
+
+// dies is when X is dead at a server: others may have all that it had, but for what has a row there.
+func (m *Guardians) dies(s *guardState, at *server) {
+	at.dead, s.taken = true, true
+	s.bare = s.bare || s.adopted && !at.row
+}
+
+// adopt makes Y ask for the row of its hold. Outside of Grace it is refused if the record may have another owner.
+func (m *Guardians) adopt(was *guardState, add adder, kind int, deposed bool) {
+	s := *was
+	at := s.at(deposed)
+	if (at.dead || at.ver < 0) && at.grace == 0 {
+		return
+	}
+	at.row = true
+	s.adopted = !m.young(at) || !m.has(RowLate)
+	if s != *was {
+		add(kind, 0, 0, s)
+	}
 }
 
 // record executes a renewal that names a version, and reports whether the session is alive.
@@ -136,9 +158,10 @@ func (m *Guardians) record(at *server, v int8) bool {
 	return true
 }
 
-func (m *Guardians) another(s *guardState, ver int8, dead bool) {
+func (m *Guardians) another(s *guardState, to server) {
 	s.fails++
 	s.dep, s.deposed = s.cur, m.Delta
-	s.cur = server{ver, dead, m.Grace}
-	s.copied, s.oldVer, s.oldDed = false, 0, false
+	s.cur = to
+	s.cur.grace = m.Grace
+	s.copied, s.oldVer, s.oldDed, s.oldRow = false, 0, false, false
 }

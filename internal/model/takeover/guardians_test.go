@@ -50,6 +50,12 @@ func (m *Guardians) beside() *Guardians {
 	return m
 }
 
+// adopting has Y adopt its hold.
+func (m *Guardians) adopting() *Guardians {
+	m.Adopts = true
+	return m
+}
+
 func (m *Guardians) wander() *Guardians {
 	m.Wander = true
 	return m
@@ -68,6 +74,8 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 		{"none, one; a failover", bounds(0, a).with(1, 0, worst)},
 		{"one, none; a failover, the deposed server answers", bounds(a, 0).with(1, 0, worst).answering(2)},
 		{"one, another; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2)},
+		{"one, Y adopts; a failover, the deposed server answers", bounds(a).with(1, 0, worst).answering(2).adopting()},
+		{"one, none, Y adopts; a failover, the deposed server answers", bounds(a, 0).with(1, 0, worst).answering(2).adopting()},
 		{"two of three; a restart", bounds(a|b|c).with(0, 1, worst)},
 		{"one; two renewals at a time", bounds(a).beside()},
 		{"one, none; two renewals at a time", bounds(a, 0).with(0, 0, worst).beside()},
@@ -99,6 +107,8 @@ func TestGuardians_Deep(t *testing.T) {
 		{"none, one; two failovers", bounds(0, a).with(2, 0, worst)},
 		{"one, another, none; a failover, the deposed server answers for long", bounds(a, b, 0).with(1, 0, worst).answering(2)},
 		{"one, none; two failovers, deposed servers answer", bounds(a, 0).with(2, 0, worst).answering(1)},
+		{"one, Y adopts; two failovers, deposed servers answer", bounds(a).with(2, 0, worst).answering(1).adopting()},
+		{"one, another, Y adopts; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2).adopting()},
 		{"one; clocks that differ by a tenth", tenth(a)},
 		{"one, another; clocks that differ by a tenth", tenth(a, b).with(0, 0, worst)},
 		{"one; clocks that change", fine(a).wander()},
@@ -150,6 +160,7 @@ func TestGuardians_EachGuardPrevents(t *testing.T) {
 		{LapseWaits, fine(a), 4},
 		{RestartIsAnother, bounds(a, b, a).with(0, 1, worst), 4},
 		{Silenced, bounds(a, 0).with(1, 0, worst).answering(2), 8},
+		{RowLate, bounds(a).with(1, 0, worst).answering(2).adopting(), 8},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
