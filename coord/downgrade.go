@@ -29,6 +29,9 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 		return ReadLock{}, ended(ctx)
 	}
 	c, own := l.p.c, l.Context()
+	if !guard.Downgrades {
+		own = context.WithoutCancel(own)
+	}
 	if own.Err() != nil {
 		return ReadLock{}, context.Cause(own)
 	}
