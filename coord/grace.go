@@ -52,8 +52,12 @@ func (x *sessions) graces() (grace, other time.Time) {
 	return x.grace, x.other
 }
 
-// graceSeen notes that a partition is in Grace, of which so much was left when the call that was sent then was executed.
+// graceSeen notes that a partition is in Grace, of which so much was left when the call that was
+// sent then was executed. 0: it is not.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
+	if left == 0 {
+		return
+	}
 	c.sessions.sweepSince(c.graceBegan(sent, left))
 	if s := c.sessions.current(); s != nil {
 		s.rounds.inGrace(p)
@@ -76,7 +80,17 @@ func (c *Coordinator) graceTime() time.Duration {
 
 // silence is for how long a deposed server may answer: delta of the rules.
 func (c *Coordinator) silence() time.Duration {
-	return c.graceTime() - c.opts.SessionTTL - c.opts.Margin
+	return min(c.graceTime()-c.opts.SessionTTL-c.opts.Margin, c.opts.Margin)
+}
+
+// settles is for how long yet the server before may answer, where so much is left of the present
+// one's Grace: until that is delta and M old, as the server's clock may have made a step of M. It is
+// not above 0 then, and outside of Grace.
+func (c *Coordinator) settles(left time.Duration) time.Duration {
+	if left == 0 {
+		return 0
+	}
+	return c.silence() + c.opts.Margin - (c.graceTime() - left)
 }
 
 // silenced is how long to wait, by this process's clock, until a deposed server is silent: that

@@ -210,6 +210,7 @@ func (c *Coordinator) reclaimOwners(ctx context.Context, call []claims, sent tim
 		now := x.p.lock()
 		x.p.Reclaimed(x.Own, got.Verdict == fallback.Granted, sent, now, &a.Effects)
 		x.p.unlock(a)
+		c.graceSeen(x.p.Number(), sent, got.Grace)
 	}
 	return failed, err
 }
@@ -227,9 +228,10 @@ func (c *Coordinator) restore(ctx context.Context, call []claims, sent time.Time
 			failed, err = append(failed, x.p), got.Err
 			x.p.NotRestored(x.Holds, now, &a.Effects)
 		} else {
-			x.p.Restored(x.Holds, got, sent, now, &a.Effects)
+			x.p.Restored(x.Holds, got.Verdicts, c.settles(got.Grace), sent, now, &a.Effects)
 		}
 		x.p.unlock(a)
+		c.graceSeen(x.p.Number(), sent, got.Grace)
 	}
 	return failed, err
 }

@@ -63,8 +63,8 @@ func (x *rounds) age(tableInGrace bool) time.Duration {
 }
 
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
-func (c *Coordinator) newcomer(ctx context.Context, s *session, r fallback.Renewal) error {
-	if s.rounds == nil || r.Grace == 0 || !guard.Newcomer {
+func (c *Coordinator) newcomer(ctx context.Context, r fallback.Renewal) error {
+	if c.settles(r.Grace) <= 0 || !guard.Newcomer {
 		return nil
 	}
 	if !sleep(ctx, c.silenced()) {
@@ -207,10 +207,13 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 		case <-ctx.Done():
 			return false
 		}
+		again := c.opts.RetryEvery
 		if <-done == nil && x.adopted(ctx) == nil {
-			break
+			if again = x.settling(); again <= 0 {
+				break
+			}
 		}
-		if !sleep(ctx, c.opts.RetryEvery) || !x.still(ctx, round) {
+		if !sleep(ctx, again) || !x.still(ctx, round) {
 			return false
 		}
 	}
@@ -220,6 +223,17 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 		}
 	}
 	return x.still(ctx, round)
+}
+
+// settling is for how long yet a pass does not count, as a server has taken over a moment ago: it
+// may have found there what the server before lacks. That one answers others yet, and they may end
+// its Grace.
+func (x *rounds) settling() time.Duration {
+	began, _ := x.c.sessions.graces()
+	if !guard.PassOld {
+		return 0
+	}
+	return x.c.silence() + x.c.opts.Margin - x.c.since(began)
 }
 
 // adopted gets rows for holds that rest on an owner, where the arbiter may not have that owner: it may have left in an orderly way, by a

@@ -59,7 +59,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.opened = sent
 	until := sent.Add(c.opts.lease())
 	if err == nil && r.Alive {
-		err = c.newcomer(ctx, s, r) // E6
+		err = c.newcomer(ctx, r) // E6
 	}
 	if err == nil && (!r.Alive || lease.Past(until, c.now())) {
 		err = errors.New("coord: the session was not opened in time")

@@ -164,8 +164,7 @@ func (g *guarded) soon(a fallback.Renewal, now time.Time) bool {
 		x.grace = now
 	}
 	x.server = a.Server
-	delta := g.c.silence()
-	return a.Grace > 0 && (now.Sub(x.grace) < delta || a.Grace > g.c.graceTime()-delta)
+	return a.Grace > 0 && (now.Sub(x.grace) < g.c.silenced() || a.Grace > g.c.graceTime()-g.c.silence())
 }
 
 // asked returns a channel that has a token when the session is to be renewed now; nil without guardians.

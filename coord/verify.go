@@ -39,9 +39,7 @@ func (p *partition) compare(k snapshot, s fallback.State, sent time.Time) claims
 	missing, revoked := p.Compare(k.Snapshot, s, sent, now, &a.Effects)
 	p.unlock(&a)
 	a.do(p.c)
-	if s.Record.Grace > 0 {
-		p.c.graceSeen(p.Number(), sent, s.Record.Grace)
-	}
+	p.c.graceSeen(p.Number(), sent, s.Record.Grace)
 	if revoked > 0 {
 		p.revoked(revoked)
 	}

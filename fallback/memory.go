@@ -341,8 +341,9 @@ func (n *memory) ReclaimOwners(ctx context.Context, me string, owned []Ownership
 	answers := make([]Reclaimed, len(owned))
 	err := n.do(ctx, func(m Moment) {
 		for i, x := range owned {
-			a := &answers[i]
-			a.Err = n.attempt(m, x.Partition, func(m Moment, p *Partition) { a.Verdict = p.ReclaimOwner(m, me, x.Epoch) })
+			if err := n.attempt(m, x.Partition, func(m Moment, p *Partition) { answers[i] = p.ReclaimOwner(m, me, x.Epoch) }); err != nil {
+				answers[i] = Reclaimed{Err: err}
+			}
 		}
 	})
 	if err != nil {

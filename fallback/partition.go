@@ -421,16 +421,17 @@ func (p *Partition) reclaim(m Moment, key string, row Row, at uint32) Verdict {
 }
 
 // ReclaimOwner is [HoldStore.ReclaimOwners] of one partition.
-func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Verdict {
+func (p *Partition) ReclaimOwner(m Moment, me string, epoch uint32) Reclaimed {
 	p.enter(m)
+	r := Reclaimed{Verdict: Granted, Grace: p.record(m).Grace}
 	switch {
 	case p.Owner == me && p.Epoch == epoch:
-		return Granted
 	case p.GraceEnd == 0 || p.Epoch > epoch:
-		return Lost
+		r.Verdict = Lost
+	default:
+		p.Owner, p.Epoch, p.Seq, p.From = me, epoch, 0, 0
 	}
-	p.Owner, p.Epoch, p.Seq, p.From = me, epoch, 0, 0
-	return Granted
+	return r
 }
 
 // Verify is [HoldStore.Verify] of one partition.

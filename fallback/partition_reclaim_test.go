@@ -30,14 +30,14 @@ func TestReclaimOwner(t *testing.T) {
 			l.Rows = map[string]fallback.Row{"k": row("alice", 1, e-1, 1)}
 			l.now.Server = "B"
 			for range 2 {
-				want(t, "verdict", l.ReclaimOwner(l.now, "me", tt.epoch), tt.want)
+				want(t, "verdict", l.ReclaimOwner(l.now, "me", tt.epoch).Verdict, tt.want)
 				want(t, "owner", l.Owner, tt.newOwner)
 			}
 			want(t, "epoch", l.Epoch, map[bool]uint32{true: tt.epoch, false: e}[tt.want == fallback.Granted])
 			want(t, "rows", len(l.Rows), 1)
 			l.pass(quiet)
-			want(t, "verdict after Grace", l.ReclaimOwner(l.now, "me", tt.epoch), tt.want)
-			want(t, "verdict after Grace, of a later epoch", l.ReclaimOwner(l.now, "me", l.Epoch+1), fallback.Lost)
+			want(t, "verdict after Grace", l.ReclaimOwner(l.now, "me", tt.epoch).Verdict, tt.want)
+			want(t, "verdict after Grace, of a later epoch", l.ReclaimOwner(l.now, "me", l.Epoch+1).Verdict, fallback.Lost)
 		})
 	}
 }

@@ -94,7 +94,7 @@ var operations = map[string]func(l *lab) any{
 	"Revoke":         func(l *lab) any { l.Revoke(l.now, 7, l.Epoch, l.send); return len(l.sent) },
 	"Adopt":          func(l *lab) any { return l.Adopt(l.now, "k", row("me", 1, l.Epoch, 9), l.Epoch) },
 	"ReclaimRow":     func(l *lab) any { return l.ReclaimRow(l.now, "k", row("me", 1, l.Epoch, 9)) },
-	"ReclaimOwner":   func(l *lab) any { return l.ReclaimOwner(l.now, "me", l.Epoch) },
+	"ReclaimOwner":   func(l *lab) any { return l.ReclaimOwner(l.now, "me", l.Epoch).Verdict },
 }
 
 // What may happen in which state, and the verdicts. I7 is the lower half.

@@ -206,7 +206,7 @@ func (n *recordsSpace) ReclaimOwners(ctx context.Context, me string, owned []Own
 	parts, of := byPartition(owned, func(o Ownership) uint32 { return o.Partition })
 	for i, err := range n.onAll(ctx, parts, func(i int, m moment, p *Partition, _ Sender) {
 		for _, at := range of[i] {
-			answers[at].Verdict = p.ReclaimOwner(m.Moment, me, owned[at].Epoch)
+			answers[at] = p.ReclaimOwner(m.Moment, me, owned[at].Epoch)
 		}
 	}) {
 		if err != nil {

@@ -37,6 +37,7 @@ type Ownership struct {
 
 // Reclaimed is the answer to one Ownership.
 type Reclaimed struct {
-	Verdict Verdict // Granted, if the record names the caller now, else Lost
-	Err     error   // why there is no verdict
+	Verdict Verdict       // Granted, if the record names the caller now, else Lost
+	Grace   time.Duration // what is left of Grace; 0 outside of it
+	Err     error         // why there is no verdict
 }

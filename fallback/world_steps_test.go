@@ -22,7 +22,7 @@ func (w *world) verify() {
 			return
 		}
 		var v fallback.Verdict
-		w.change("reclaim", fallback.Identity{}, func() { v = w.p.ReclaimOwner(w.now, s.session, s.epoch) })
+		w.change("reclaim", fallback.Identity{}, func() { v = w.p.ReclaimOwner(w.now, s.session, s.epoch).Verdict })
 		if v != fallback.Granted {
 			w.serving = nil
 			w.adopt(s.epoch)

@@ -344,10 +344,16 @@ func (s *space) restore(p uint32, holds ...fallback.Claim) []fallback.Verdict {
 	if len(r) != 1 || r[0].Err != nil || len(r[0].Verdicts) != len(holds) {
 		s.t.Fatalf("Restore of %d holds: got %+v", len(holds), r)
 	}
-	if grace := must(s.Load(s.ctx, p))(s).Grace; grace > r[0].Grace || r[0].Grace > s.settings.Grace {
-		s.t.Errorf("Restore: %v left of Grace, then %v", r[0].Grace, grace)
-	}
+	s.graceLeft("Restore", p, r[0].Grace)
 	return r[0].Verdicts
+}
+
+// graceLeft compares what an answer has told of a partition's Grace.
+func (s *space) graceLeft(what string, p uint32, told time.Duration) {
+	s.t.Helper()
+	if now := must(s.Load(s.ctx, p))(s).Grace; now > told || told > s.settings.Grace {
+		s.t.Errorf("%s: %v left of Grace, then %v", what, told, now)
+	}
 }
 
 func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
@@ -357,10 +363,11 @@ func (s *space) reclaimOwner(me string, epoch uint32) fallback.Verdict {
 
 func (s *space) reclaimOwners(me string, owned ...fallback.Ownership) (verdicts []fallback.Verdict) {
 	s.t.Helper()
-	for _, r := range s.ReclaimOwners(s.ctx, me, owned) {
+	for i, r := range s.ReclaimOwners(s.ctx, me, owned) {
 		if r.Err != nil {
 			s.t.Fatalf("ReclaimOwners of %v: %v", owned, r.Err)
 		}
+		s.graceLeft("ReclaimOwners", owned[i].Partition, r.Grace)
 		verdicts = append(verdicts, r.Verdict)
 	}
 	if len(verdicts) != len(owned) {

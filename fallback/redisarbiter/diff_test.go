@@ -288,13 +288,13 @@ func (x *twins) reclaimOwner(ctx context.Context) (string, error) {
 	if x.next()&1 == 0 {
 		owned = append(owned, fallback.Ownership{Partition: 1 - p, Epoch: x.epoch(1 - p)})
 	}
-	return both(x, fmt.Sprintf("ReclaimOwners(%s, %v)", me, owned), func(n fallback.Namespace) ([]fallback.Verdict, error) {
-		var all []fallback.Verdict
-		for _, r := range n.ReclaimOwners(ctx, me, owned) {
+	return both(x, fmt.Sprintf("ReclaimOwners(%s, %v)", me, owned), func(n fallback.Namespace) ([]fallback.Reclaimed, error) {
+		all := n.ReclaimOwners(ctx, me, owned)
+		for i, r := range all {
 			if r.Err != nil {
 				return nil, r.Err
 			}
-			all = append(all, r.Verdict)
+			all[i].Grace = some(r.Grace)
 		}
 		return all, nil
 	}, identity)

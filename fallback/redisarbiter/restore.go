@@ -49,7 +49,8 @@ func (n *redisSpace) ReclaimOwners(ctx context.Context, me string, owned []fallb
 	for i, o := range n.runAll(ctx, batch) {
 		if answers[i].Err = o.err; o.err == nil {
 			r := reader{v: list(o.v)}
-			answers[i] = fallback.Reclaimed{Verdict: r.verdict(), Err: r.err}
+			grace := r.record().Grace
+			answers[i] = fallback.Reclaimed{Verdict: r.verdict(), Grace: grace, Err: r.err}
 		}
 	}
 	return answers

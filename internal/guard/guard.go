@@ -47,6 +47,7 @@ const (
 	AnswersIn  = true // and when no answer is outstanding to what it asked before (E3)
 	PassAll    = true // it speaks when the pass has found, or reclaimed, all that it has (E3)
 	PassWhole  = true // also rows that were written a moment ago: it may have been a deposed server that wrote them (E3)
+	PassOld    = true // and no server has taken over a moment ago (E3)
 	PassAdopts = true // and holds that rest on an owner have rows (E3)
 	PassWaits  = true // and when what it announced, and has no longer, has passed (E3)
 	Newcomer   = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer (E6)

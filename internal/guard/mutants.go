@@ -49,6 +49,7 @@ var (
 	AnswersIn  = true
 	PassAll    = true
 	PassWhole  = true
+	PassOld    = true
 	PassAdopts = true
 	PassWaits  = true
 	Newcomer   = true
@@ -68,7 +69,7 @@ var All = map[string]*bool{
 	"Twice": &Twice, "Between": &Between,
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
-	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
+	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassOld": &PassOld, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "RowLate": &RowLate,
 }

@@ -101,19 +101,19 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 // Restored: the arbiter, asked at the time sent, has told which holds have rows now. The source of
 // one that was adopted stays: the later one of its row's and its owner's deadline counts (deadlines).
 //
-// A row confirms no hold that rests on an owner while a deposed server may answer, which lacks the row, and may give a dead
-// owner's partition away: until T is left of Grace. Its owner's deadline counts until then, and it is adopted once more.
-func (p *Partition) Restored(holds []fallback.Claim, got fallback.Restored, sent, now time.Time, fx *Effects) {
-	early := got.Grace - p.cfg.SessionTTL
+// A row confirms no hold that rests on an owner for as long as a deposed server may answer yet
+// (settles): that one lacks the row, and may give a dead owner's partition away. Its owner's
+// deadline counts until then, and it is adopted once more.
+func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict, settles time.Duration, sent, now time.Time, fx *Effects) {
 	for i, h := range holds {
-		k, there := p.holding(h.Key, h.Row), got.Verdicts[i] == fallback.Granted
+		k, there := p.holding(h.Key, h.Row), verdicts[i] == fallback.Granted
 		switch {
 		case k == nil && there:
 			// Given back meanwhile: the release may have come before the row was back.
 			fx.Releases = append(fx.Releases, p.ReleaseOf(h.Key, h.Row.Identity))
 		case k == nil || k.hold.source == SourceHome:
-		case there && early > 0 && k.hold.confirmed.IsZero() && guard.RowLate:
-			k.hold.rowed, p.basis.counts = true, now.Add(early)
+		case there && settles > 0 && k.hold.confirmed.IsZero() && guard.RowLate:
+			k.hold.rowed, p.basis.counts = true, now.Add(settles)
 		case there:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)

@@ -305,7 +305,7 @@ func (m *Model) reclaimOwner(s *state, i uint8, epoch uint16) (ok bool) {
 		if !m.has(ReclaimInGrace) {
 			p.GraceEnd = now.Now + 1
 		}
-		ok = p.ReclaimOwner(now, names[i], uint32(epoch)) == fallback.Granted
+		ok = p.ReclaimOwner(now, names[i], uint32(epoch)).Verdict == fallback.Granted
 		p.GraceEnd = grace
 	})
 	return ok

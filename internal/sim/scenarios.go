@@ -50,10 +50,12 @@ var scenarios = []scenario{
 	{"Grace of some partitions ends early", 8, graceEndsEarly},
 	{"Grace does not end before all is reclaimed", 4, holdsOver},
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
-	{"a Grace that was seen is ended, and not the next", 6, failsTwice},                              // E2
-	{"tokens rise over lost data though Grace ends early", 2, runsAhead},                             // E5, I2
-	{"what was announced has passed before Grace ends early", 8, letsGo},                             // E3
-	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate}, // E3, I5
+	{"a Grace that was seen is ended, and not the next", 6, failsTwice},                                // E2
+	{"a pass counts once the server before is silent", 16, passesLate},                                 // E3
+	{"a process that starts takes nothing while the server before may call it dead", 4, opensAtTheNew}, // E6
+	{"tokens rise over lost data though Grace ends early", 2, runsAhead},                               // E5, I2
+	{"what was announced has passed before Grace ends early", 8, letsGo},                               // E3
+	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate},   // E3, I5
 	{"Grace does not end early where the sessions were lost", 4, unheard},
 	{"Grace of the one server ends early", 8, oneServer},
 	{"Grace of the one server ends early: it has keys, and no session of it is lost", 4, opensLate},

@@ -190,6 +190,67 @@ func failsTwice(i int) Config {
 	}}
 }
 
+// passesLate: as failsTwice, but the node that has keys finds what the second server lacks, and
+// reclaims it there, as it makes its pass. The others ask the first one yet, which lacks the same.
+func passesLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		holder, other := w.nodes[0].now, w.nodes[1].now
+		var work sync.WaitGroup
+		var held []coord.Lock
+		for _, key := range onOther() {
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			held = append(held, l)
+		}
+		holder.reachNone()
+		w.failoverPart(nil, Fault{})
+		for _, l := range held {
+			work.Go(func() { inVain(w, l, other) })
+		}
+		time.Sleep(2400*time.Millisecond + time.Duration(i)*50*time.Millisecond)
+		w.failoverPart(nil, Fault{Some: [8]bool{1: true, 2: true}})
+		holder.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		time.Sleep(950 * time.Millisecond) // delta is 1 s
+		for _, n := range w.nodes[1:] {
+			n.now.client.set(func(x *weather) { x.apart = false })
+		}
+		work.Wait()
+	}}
+}
+
+// opensAtTheNew: the table's server fails over, and a process starts, and takes keys of the other
+// server. The others ask the deposed table, which does not know it, whether it is dead.
+func opensAtTheNew(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		w.nodes[0].crash()
+		time.Sleep(15*time.Second + time.Duration(i)*300*time.Millisecond)
+		other := w.nodes[1].now
+		w.failoverTable(w.s.Snapshot(), Fault{Some: [8]bool{1: true, 2: true}})
+		time.AfterFunc(950*time.Millisecond, func() { // delta is 1 s
+			for _, n := range w.nodes[1:] {
+				n.now.client.set(func(x *weather) { x.table = false })
+			}
+		})
+		s := w.nodes[0].start()
+		<-s.ready
+		var work sync.WaitGroup
+		for _, key := range onOther() {
+			l, err := s.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				return
+			}
+			work.Go(func() { inVain(w, l, other) })
+		}
+		work.Wait()
+	}}
+}
+
 // spoken returns how many sessions have spoken for the round that there is.
 func (s *server) spoken() (n int) {
 	injure.State(s.Memory, s.settings().Namespace, func(t *fallback.Sessions, _ []fallback.Partition) { n = len(t.Round.Spoken) })
@@ -307,18 +368,19 @@ func demotesLate(i int) Config {
 				return
 			}
 			n.now.reachNone() // so what it has announced is soon over
-			time.Sleep(17500*time.Millisecond + time.Duration(i)*200*time.Millisecond)
+			time.Sleep(15500*time.Millisecond + time.Duration(i)*125*time.Millisecond)
 			var some [8]bool
 			some[n.number] = true
 			w.failoverPart(nil, Fault{Some: some})
+			w.lookAtNew()
 			other := w.nodes[(n.number+1)%3].now
 			go func() {
-				time.Sleep(time.Second)
+				time.Sleep(2800 * time.Millisecond)
 				n.now.client.set(func(x *weather) { x.shard = [partitions]bool{} })
 				w.revokeAtDeposed(n.now)
-				time.Sleep(1900 * time.Millisecond)
+				time.Sleep(150 * time.Millisecond)
 				n.now.client.set(func(x *weather) { x.apart = false }) // it is silent, delta is 3 s
-				time.Sleep(1100 * time.Millisecond)                    // to look at all that it has
+				time.Sleep(3800 * time.Millisecond)                    // to look at all that it has: a pass counts after 6 s
 				n.now.reachNone()
 			}()
 			contend(w, held, other)
@@ -337,6 +399,18 @@ func (s *start) ownOnOther() string {
 		}
 	}
 	return ""
+}
+
+// lookAtNew makes Grace begin at the new server: it does when a partition is looked at.
+func (w *world) lookAtNew() {
+	ns, err := w.s.Memory.Attach(context.Background(), w.s.settings())
+	if err != nil {
+		w.h.say("%v", err)
+		return
+	}
+	for p := range uint32(partitions) {
+		_, _ = ns.Load(context.Background(), p)
+	}
 }
 
 // revokeAtDeposed asks a node, by the server before, for its partitions.

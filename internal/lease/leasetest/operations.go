@@ -202,7 +202,7 @@ func (n *Node) sendReclaim(string) *call {
 
 func executeRestore(w *World, _ *Node, c *call) {
 	if own := c.claims.Own; own.Epoch > 0 {
-		c.verdict = w.record.ReclaimOwner(w.moment(), own.Session.ID, own.Epoch)
+		c.verdict = w.record.ReclaimOwner(w.moment(), own.Session.ID, own.Epoch).Verdict
 	}
 	c.restored = w.record.Restore(w.moment(), c.claims.Holds)
 }
@@ -219,7 +219,7 @@ func (n *Node) answerRestore(c *call, now time.Time, fx *lease.Effects) {
 	for i, h := range c.claims.Holds {
 		n.hears("row of %s %v%s", h.Key, c.restored.Verdicts[i], grace)
 	}
-	n.P.Restored(c.claims.Holds, c.restored, c.sent, now, fx)
+	n.P.Restored(c.claims.Holds, c.restored.Verdicts, n.w.settles(c.restored.Grace), c.sent, now, fx)
 }
 
 func (n *Node) failRestore(c *call, now time.Time, fx *lease.Effects) {

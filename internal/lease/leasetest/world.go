@@ -135,6 +135,15 @@ const (
 	errSize     = reason("another number of permits")
 )
 
+// settles is for how long a deposed server may answer yet, as so much of Grace is left.
+func (w *World) settles(left time.Duration) time.Duration {
+	x := w.Times
+	if left == 0 {
+		return 0
+	}
+	return min(x.Grace-x.TTL-x.Margin, x.Margin) + x.Margin - (x.Grace - left)
+}
+
 func (w *World) moment() fallback.Moment {
 	return fallback.Moment{Now: w.now.Add(w.ahead).UnixMilli(), Server: w.server, Grace: w.Times.Grace.Milliseconds()}
 }

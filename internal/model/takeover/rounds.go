@@ -27,11 +27,12 @@ const (
 	PassWhole                              // the pass leaves out no row, however new (E3)
 	LostLacks                              // a table that is made anew does not have all (E8)
 	MovedInStep                            // replicas of one that gets the table lack earlier ones (E7)
+	PassOld                                // the pass waits for the server before one that has just taken over (E3)
 )
 
 var roundGuardNames = []string{
 	"RoundUnique", "SightedBefore", "EndNamed", "RoundOld", "AnswersIn", "PassReclaims", "PassWaits", "EachSpoke", "CompleteOld", "TableOutOfGrace", "NewcomerWaits", "PrimarySilent",
-	"OpenedAtAll", "OpenedOnDisk", "Unexpired", "Missing", "Chained", "PassWhole", "LostLacks", "MovedInStep",
+	"OpenedAtAll", "OpenedOnDisk", "Unexpired", "Missing", "Chained", "PassWhole", "LostLacks", "MovedInStep", "PassOld",
 }
 
 func (g RoundGuard) String() string { return roundGuardNames[bits.TrailingZeros32(uint32(g))] }
@@ -56,6 +57,7 @@ type Rounds struct {
 	Backups        uint8 // with Opened: a backup from before all sessions is restored; session W, which is not cut off, is another one that it lacks
 	Rows           bool  // X may give the partition back, with a row for what its own caller holds
 	Older          bool  // X is of a version that never speaks
+	Asks           bool  // Z may ask the deposed table whether X is dead
 	Without        RoundGuard
 	Limit          int
 }
@@ -83,6 +85,9 @@ type (
 		lacks      bool // with Opened: it is in a Grace in which it does not have all sessions
 	}
 )
+
+// dead reports whether the table says that X is.
+func (x *table) dead() bool { return x.grace == 0 && (!x.known || x.expiry == 0) }
 
 type roundState struct {
 	p, pOld, pCopy record
@@ -151,6 +156,8 @@ const (
 	rVerifyRow
 	rRestore
 	rMoveS
+	rEndOld
+	rZOwnsOld
 )
 
 func (m *Rounds) names() []string {
@@ -164,7 +171,7 @@ func (m *Rounds) names() []string {
 		rStated: "table $v says to A that the round is complete", rEnd: "A ends Grace", rZOwns: "Z acquires",
 		rBackup: "a BACKUP is restored, of before all sessions", rNotice: "W renews; the table does not know it", rGiveBack: "X gives the partition back at server $v, its caller's hold has a row there",
 		rVerifyRow: "X verifies the row at server $v", rRestore: "X restores the row",
-		rMoveS: "the table's slot moves to another server",
+		rMoveS: "the table's slot moves to another server", rEndOld: "A ends Grace at the deposed server", rZOwnsOld: "Z acquires at the deposed server",
 	}
 }
 
@@ -175,13 +182,16 @@ func (m *Rounds) initial() []roundState {
 func (m *Rounds) owned(s *roundState) bool { return s.life == 1 && s.owns && s.slot > 0 }
 
 func (m *Rounds) check(s *roundState) string {
-	switch {
-	case s.p.owner == ofZ && m.owned(s):
-		return "X and Z own the partition"
-	case s.p.owner == ofZ && s.ann > 0:
-		return "Z owns what H holds"
-	case s.p.owner == ofZ && !s.p.row && s.life == 1 && s.hold > 0:
-		return "Z owns what X's caller holds"
+	for _, x := range []*record{&s.p, &s.pOld} {
+		switch {
+		case x.owner != ofZ:
+		case m.owned(s):
+			return "X and Z own the partition"
+		case s.ann > 0:
+			return "Z owns what H holds"
+		case !x.row && s.life == 1 && s.hold > 0:
+			return "Z owns what X's caller holds"
+		}
 	}
 	return ""
 }
@@ -202,12 +212,13 @@ func (m *Rounds) next(was *roundState, to func(event, roundState)) {
 	m.rows(was, add)
 	m.tableMoves(was, add)
 	m.ender(was, add)
-	s := *was
-	free := (!s.s.known || s.s.expiry == 0) && s.s.grace == 0 // what X has
-	if s.p.grace == 0 && s.pFails+s.backups > 0 && (s.p.owner == 0 || s.p.owner == sX && free) && (!s.p.row || free) {
-		s.p.owner = ofZ
-		add(rZOwns, 0, s)
-	}
+	m.atRecords(was, func(s *roundState, x *record, n int8) {
+		free := s.s.dead() || m.Asks && s.sGone > 0 && s.sOld.dead() // what X has
+		if x.grace == 0 && (s.pFails+s.backups > 0 || m.Asks && s.sFails > 0) && (x.owner == 0 || x.owner == sX && free) && (!x.row || free) {
+			x.owner = ofZ
+			add(rZOwns+(rZOwnsOld-rZOwns)*int(n), 0, *s)
+		}
+	})
 }
 
 func (m *Rounds) tidy(s *roundState) {
@@ -370,7 +381,7 @@ func (m *Rounds) pass(was *roundState, add adderR) {
 		add(rBegin, s.heard, s)
 	}
 	m.atRecords(was, func(s *roundState, x *record, n int8) {
-		if s.passing != s.heard || s.asked && m.has(AnswersIn) {
+		if s.passing != s.heard || s.asked && m.has(AnswersIn) || x.grace > m.Q-m.Delta && m.has(PassOld) {
 			return
 		}
 		if m.owned(s) && x.owner != sX && m.has(PassReclaims) || !m.owned(s) && s.ann > 0 && m.has(PassWaits) || s.hold > 0 && !x.row && s.fresh == 0 {
@@ -471,13 +482,16 @@ func (m *Rounds) ender(was *roundState, add adderR) {
 	if !m.has(SightedBefore) {
 		named = was.sight
 	}
-	if s = *was; s.stated && s.p.grace > 0 && (s.p.name == named || !m.has(EndNamed)) {
-		s.p.grace = 0
+	m.atRecords(was, func(s *roundState, x *record, n int8) {
+		if !s.stated || x.grace == 0 || x.name != named && m.has(EndNamed) {
+			return
+		}
+		x.grace = 0
 		if m.Replicated {
 			s.s.grace = 0
 		}
-		add(rEnd, 0, s)
-	}
+		add(rEnd+(rEndOld-rEnd)*int(n), 0, *s)
+	})
 }
 
 // Explore sees every state within the bounds, or stops at the first violation.

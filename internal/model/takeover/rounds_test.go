@@ -17,6 +17,13 @@ func finer(failovers, tables uint8, begun int8) *Rounds {
 	return m
 }
 
+// asking has no round, and Z may ask a deposed table.
+func asking() *Rounds {
+	m := finer(0, 1, 0)
+	m.Asks = true
+	return m
+}
+
 // replicated has one server, all replicas of which have each change of a session before it counts.
 func replicated(failovers uint8) *Rounds {
 	m := rounds(failovers, failovers, 2)
@@ -73,6 +80,7 @@ func TestRounds_AreSafe(t *testing.T) {
 		{"both servers fail over", rounds(1, 1, 2)},
 		{"both servers fail over; two ticks in delta", finer(1, 1, 1)},
 		{"both, and X never speaks", older},
+		{"the table's server fails over, without rounds, and the deposed one says who is dead", asking()},
 		{"all replicas have the sessions", replicated(1)},
 		{"all replicas have the sessions; twice", replicated(2)},
 		{"all replicas have each opening", opened(1, false)},
@@ -115,6 +123,7 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{CompleteOld, rounds(1, 0, 1), 8},      // E4
 		{TableOutOfGrace, rounds(1, 1, 1), 10}, // E4
 		{NewcomerWaits, finer(1, 1, 1), 11},    // E6
+		{NewcomerWaits, asking(), 4},           // E6
 		{PrimarySilent, rounds(1, 0, 1), 8},
 		{RoundOld, replicated(1), 13},
 		{AnswersIn, replicated(1), 14},
@@ -134,6 +143,8 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 		{Missing, backup(0, 1), 10},                     // E8
 		{Chained, backup(1, 1), 11},                     // E8
 		{PassWhole, rows(0, 1), 14},                     // E3
+		{PassOld, rounds(2, 0, 1), 15},                  // E3
+		{PassOld, opened(2, false), 15},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
