@@ -132,7 +132,7 @@ func (g *group) downgrades(k *Key) bool {
 
 // lessens reports whether another node asks for a smaller hold of a block that it has, or for one
 // to downgrade to: it gives the first one back for that, so the number of its keys is no reason to
-// refuse it. It may have one such request per block.
+// refuse it. It may have one such request per block, and one downgraded hold per key.
 func (p *Partition) lessens(l Link, name string) bool {
 	key, m := fallback.Split(name)
 	first := p.table.keys[key]
@@ -145,11 +145,18 @@ func (p *Partition) lessens(l Link, name string) bool {
 	}
 	switch {
 	case m.Kind == fallback.Downgraded:
-		return has(first)
+		return has(first) && (g == nil || !slices.ContainsFunc(g.keys, func(x *Key) bool {
+			return x.others.mode.Kind == fallback.Downgraded && (has(x) || x.others.waits(l))
+		}))
 	case m.Block == "" || g == nil || g.blocks[m.Block] != 1:
 		return false
 	}
 	return slices.ContainsFunc(g.keys, func(x *Key) bool { return has(x) && m.Shrinks(x.others.mode) })
+}
+
+// waits reports whether the node at the other end of a stream waits for the key.
+func (g *grants) waits(l Link) bool {
+	return slices.ContainsFunc(g.queue, func(c claimant) bool { return c.link == l })
 }
 
 // shrinksTo reports whether a node waits for k that has more permits of the same block.
