@@ -3,6 +3,8 @@ package coord
 import (
 	"time"
 	"unsafe"
+
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // Store is the ShareStore that Share uses by default.
@@ -41,6 +43,20 @@ func earlierByWall(t time.Time, seconds int64) time.Time {
 	wall := (*uint64)(unsafe.Pointer(&t)) // the first field of a time.Time
 	*wall -= uint64(seconds) << 30
 	return t
+}
+
+// Owe makes c owe the arbiter a hold of a key, which it has given back.
+func Owe(c *Coordinator, key string) {
+	c.debts.releases.add(c.partitionNamed(key).ReleaseOf(key, fallback.Identity{Session: c.sessions.id(), Request: 1}))
+}
+
+// Guards reports whether c is going to say that a session is dead, if it is silent.
+func Guards(c *Coordinator, session string) bool {
+	g := c.sessions.current().guarded
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, promised := g.guard.Promised()[session]
+	return promised
 }
 
 // Seated reports whether the reader has a seat, and so the lock without a mutex.

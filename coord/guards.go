@@ -127,8 +127,6 @@ func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (pr
 	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline with it.
 	g.ward.Relied(at + lease.Left(g.s.Deadline(), now))
 	switch {
-	case g.end.leaving:
-		return false
 	case phase == guardians.Asked, g.ward.Ask(at):
 		g.renewNow() // until an answer tells which set is recorded
 		return false
@@ -183,24 +181,20 @@ func (g *guarded) ping(session string, at guardians.Instant, out *outbox) {
 	if l == nil {
 		return
 	}
-	p := g.ward.Ping(session, at)
-	if g.end.leaving { // no guardian is to vote
-		p.Sets = nil
-	}
-	out.add(l, pingFrame(g.s.ID, p, g.times))
+	out.add(l, pingFrame(g.s.ID, g.ward.Ping(session, at), g.times))
 }
 
-// leave tells the guardians that they are none any more, as the session is about to be closed.
+// leave tells the guardians that they are none any more, as the session is closed: none is to vote.
 func (g *guarded) leave() {
 	if g == nil {
 		return
 	}
 	var out outbox
 	g.mu.Lock()
-	g.end.leaving = true
 	at := g.instant(g.c.now())
 	for _, session := range g.ward.Guardians() {
-		g.ping(session, at, &out)
+		p := guardians.Ping{Seq: g.ward.Ping(session, at).Seq} // without sets
+		out.add(g.c.cluster.linkTo(session), pingFrame(g.s.ID, p, g.times))
 	}
 	g.mu.Unlock()
 	out.flush()

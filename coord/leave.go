@@ -54,11 +54,13 @@ func (c *Coordinator) close(ctx context.Context) error {
 	// The contenders that were waiting give up, and what they leave behind is released.
 	c.life.stop(ErrClosed)
 	c.awaitGoroutines()
-	err := c.lastReleases() // before the streams end, which carry messages of a store that has none
+	// The session is not renewed any more, and to say that the node leaves may take for longer than it lasts. The streams, which are
+	// not read any more, end after it: they carry messages of a store that has none, and tell the guardians.
+	err := c.endSession(c.lastReleases())
 	if c.cluster != nil {
 		_ = c.cluster.net.Close() // everything has been given away
 	}
-	err = c.endSession(err) // it is not renewed any more, and to say that the node leaves may take for longer than it lasts
+	c.forgetSession()
 	if c.cluster != nil {
 		_ = c.cluster.ring.Leave(ctx)
 	}
@@ -161,9 +163,6 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 // have got a row, which is this node's to remove. And it asks once more: what this node has said to that has
 // left it then.
 func (x *cluster) farewell(ctx context.Context) {
-	if s := x.c.sessions.current(); s != nil && !x.c.debts.outlived { // else it is not closed, and its guardians are to bury it
-		s.guarded.leave()
-	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
 	for range 2 {
@@ -211,27 +210,35 @@ func (c *Coordinator) lastReleases() error {
 	return nil
 }
 
-// endSession ends the session, unless not all could be given back, as err says.
+// endSession ends the session, unless not all could be given back, as err says. One that is not
+// closed is buried by its guardians, or expires: so they are told last.
 func (c *Coordinator) endSession(err error) error {
 	s := c.sessions.current()
 	if s == nil {
 		return err
 	}
 	s.stopListening()
-	if err == nil && !c.debts.outlived { // else the session has to expire
-		for range 2 { // else its node is taken for alive until it expires
-			if err = c.closeSession(s); err == nil {
-				break
-			}
+	if err != nil || c.debts.outlived {
+		return err
+	}
+	for range 2 { // else its node is taken for alive until it expires
+		if err = c.closeSession(s); err == nil {
+			s.guarded.leave()
+			return nil
 		}
-		if err != nil {
-			err = fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
-		}
+	}
+	return fmt.Errorf("the session could not be closed: %w: %w", ErrUnavailable, err)
+}
+
+// forgetSession forgets the session, when no other node can ask for anything in its name.
+func (c *Coordinator) forgetSession() {
+	s := c.sessions.current()
+	if s == nil {
+		return
 	}
 	c.releaseDisclaimed(s)
 	c.sessions.set(nil)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.ID, Ended: true})
 	}
-	return err
 }

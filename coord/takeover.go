@@ -47,7 +47,6 @@ type contacts struct {
 type wardEnd struct {
 	leaseEnds time.Time // zero until the session is open
 	ended     bool
-	leaving   bool
 }
 
 // wardWakes are signals to the goroutines of a guarded session.
