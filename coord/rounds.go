@@ -383,9 +383,9 @@ func (x *rounds) end(ctx context.Context, after string) {
 	}
 	for {
 		failed := x.endGraces(ctx, graces)
-		x.askAgain()
-		x.tell(ctx)
 		if len(failed) < len(graces) {
+			x.askAgain()
+			x.tell(ctx)
 			c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-len(failed), "after", c.since(seen))
 		}
 		if graces = failed; len(graces) == 0 || c.since(seen) > c.graceTime() || !sleep(ctx, c.opts.RetryEvery) || !x.still(ctx, round) {

@@ -3,8 +3,10 @@ package coord_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -110,6 +113,64 @@ func crashInACluster(t *testing.T, all int) {
 	}
 	t.Logf("a free key of partition %d was had %v after the takeover; Grace is 22s", number, took)
 	_, _ = got.Unlock(), l.Unlock()
+}
+
+// A rounder is an arbiter of several servers. That of the partitions fails to end Graces for as often as silent says.
+type rounder struct {
+	*fallback.Memory
+	silent, ends, told atomic.Int64
+}
+
+type rounderSpace struct {
+	fallback.Namespace
+	fallback.Rounder
+	a *rounder
+}
+
+func (a *rounder) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Memory.Attach(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return rounderSpace{n, n.(fallback.Rounder), a}, nil
+}
+
+// Spread implements [fallback.Spreader].
+func (rounderSpace) Spread() bool { return true }
+
+func (n rounderSpace) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
+	if n.a.ends.Add(1) <= n.a.silent.Load() {
+		return slices.Repeat([]error{errCut}, len(g))
+	}
+	return n.Rounder.EndGraces(ctx, g)
+}
+
+func (n rounderSpace) TellRound(ctx context.Context) error {
+	n.a.told.Add(1)
+	return n.Rounder.TellRound(ctx)
+}
+
+// While a server does not answer that is to end Graces, sessions are told nothing: each would renew, and each of their callers ask.
+func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		a.silent.Store(5)
+		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		began := time.Now()
+		unlock(t, lock(t, c, "k"))
+		if took := time.Since(began); took >= 22*time.Second {
+			t.Errorf("the key was had after %v, when Grace was over", took)
+		}
+		if n := a.ends.Load(); n != 6 {
+			t.Errorf("Graces were to be ended %d times", n)
+		}
+		if n := a.told.Load(); n != 2 {
+			t.Errorf("sessions were told %d times, not of the round and of the end", n)
+		}
+	})
 }
 
 func masterOf(t *testing.T, c *redis.ClusterClient, key string) string {
