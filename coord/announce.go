@@ -57,17 +57,19 @@ func (c *Coordinator) noteConfirmations() {
 	c.remote.confirmations.end(oldest)
 }
 
-// answersUntil is until when everything is good that this node serves: what it announces to others. c.remote.confirmations is locked.
-func (c *Coordinator) answersUntil(now time.Time) time.Time {
+// answersFor is for how long everything is good that this node serves, by the clock that says less: what
+// it announces to others. c.remote.confirmations is locked.
+func (x *cluster) answersFor(now time.Time) time.Duration {
+	c := x.c
 	s := c.sessions.current()
 	if s == nil {
-		return now
+		return 0
 	}
-	d := s.Deadline()
-	if slot := c.remote.confirmations.oldest.Add(c.opts.lease()); !c.remote.confirmations.oldest.IsZero() && slot.Before(d) {
-		return slot
+	left := min(lease.Left(s.Deadline(), now), x.announced())
+	if oldest := c.remote.confirmations.oldest; !oldest.IsZero() {
+		left = min(left, lease.Left(oldest.Add(c.opts.lease()), now))
 	}
-	return d
+	return left
 }
 
 // announced is the most that a node announces from when it was asked (G4).

@@ -51,6 +51,39 @@ func TestOffer_ByBothClocks(t *testing.T) {
 	}
 }
 
+// So has what it answers to pings, by which all holds that it has granted go on: of its session, and of its partitions.
+func TestAnswersFor_ByBothClocks(t *testing.T) {
+	const lasts = 9 * time.Second
+	c := &Coordinator{opts: Options{SessionTTL: lasts + time.Second, Margin: time.Second}}
+	x := &cluster{c: c}
+	x.heard.announces.Store(int64(time.Hour))
+	c.sessions.init()
+	now := time.Now()
+	if left := x.answersFor(now); left != 0 {
+		t.Errorf("%v without a session", left)
+	}
+	for _, v := range []struct {
+		session, partitions int64 // by so many seconds the wall clock has stepped since they were confirmed
+		left                time.Duration
+	}{
+		{0, 0, lasts}, {8, 0, time.Second}, {0, 8, time.Second}, {10, 0, -time.Second}, {0, 10, -time.Second}, {-8, -8, lasts},
+	} {
+		c.sessions.set(&session{Session: lease.NewSession("a", earlierByWall(now.Add(lasts), v.session))})
+		c.remote.confirmations.oldest = earlierByWall(now, v.partitions)
+		if left := x.answersFor(now); left != v.left {
+			t.Errorf("%+v: %v", v, left)
+		}
+		c.remote.confirmations.oldest = time.Time{} // it owns none
+		if left := x.answersFor(now); left != lease.Left(c.sessions.current().Deadline(), now) {
+			t.Errorf("%+v, without partitions: %v", v, left)
+		}
+	}
+	x.heard.announces.Store(int64(time.Second))
+	if left := x.answersFor(now); left != time.Second {
+		t.Errorf("%v, though it may announce a second", left)
+	}
+}
+
 // A session that was alone has a deadline which no promise bounds. Its first guardians are asked for when their promises cover that, also if the
 // wall clock has stepped there and back meanwhile, which the ward's clock, but no deadline, has gone along with (G7).
 func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {

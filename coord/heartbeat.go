@@ -32,8 +32,7 @@ func (l *link) pinged(f *peer.Frame) {
 	// so that Grant comes after this answer.
 	l.x.c.remote.confirmations.mu.Lock()
 	defer l.x.c.remote.confirmations.mu.Unlock()
-	left := min(lease.Left(l.x.c.answersUntil(now), now), l.x.announced())
-	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(left), Token: l.x.ring.View().Fingerprint()})
+	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(l.x.answersFor(now)), Token: l.x.ring.View().Fingerprint()})
 }
 
 // millis rounds down: what is announced must not be longer than it is.
