@@ -56,7 +56,8 @@ func electCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "elect NAME [flags] -- COMMAND [ARG...]", Short: "Run a command in the process that is the leader",
 		Long: "Run a command in the process that is the leader of an election. It waits to be elected, and runs the command. When the\n" +
-			"command ends, so does the term. When the term is lost, the command is ended, and it campaigns again.\n" + lockHelp,
+			"command ends, so does the term. When the term is lost, the command is ended, and it campaigns again, unless INT, QUIT\n" +
+			"or TERM came while the command ran: then it ends, with 128+n.\n" + lockHelp,
 		Args: commandAfterDashes,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return s.withSignals(x, func(ctx context.Context, c *coord.Coordinator) error {
@@ -126,6 +127,7 @@ type execution struct {
 	killAfter time.Duration
 	signals   chan os.Signal // of this process, from its start on
 	first     chan os.Signal // those that end this process, while no command runs
+	asked     syscall.Signal // the first of asking that came while a command ran; 0: none
 }
 
 // A signalError is the cause of a wait that a signal has ended.
@@ -211,6 +213,9 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 		err = x.run(l, []string{"HOLDFAST_KEY=" + l.Key(), "HOLDFAST_FENCE=" + l.Fence().String()}, args)
 		if status, ok := errors.AsType[*statusError](err); ok && status.status == statusLost {
 			fmt.Fprintln(os.Stderr, "holdfast:", printable(status.Error()))
+			if got := x.askedToEnd(); got != 0 {
+				return &statusError{statusSignal + int(got), fmt.Errorf("ended by a signal while the command ran: %v", got)}
+			}
 			continue
 		}
 		end, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -243,6 +248,7 @@ func (x *execution) run(l hold, env, args []string) error {
 	for {
 		select {
 		case got := <-x.signals:
+			x.note(got)
 			p.signal(got.(syscall.Signal))
 		case <-lost:
 			lost = nil
@@ -261,6 +267,26 @@ func (x *execution) run(l hold, env, args []string) error {
 				return nil
 			}
 			return &statusError{status, nil}
+		}
+	}
+}
+
+// note remembers the first signal that asks the command to end.
+func (x *execution) note(got os.Signal) {
+	if x.asked == 0 && slices.Contains(asking, got) {
+		x.asked = got.(syscall.Signal)
+	}
+}
+
+// askedToEnd returns the signal that asked the last command to end, 0: none did. It looks at those,
+// too, that run has not forwarded any more. By then first gets signals again: none is missed.
+func (x *execution) askedToEnd() syscall.Signal {
+	for {
+		select {
+		case got := <-x.signals:
+			x.note(got)
+		default:
+			return x.asked
 		}
 	}
 }

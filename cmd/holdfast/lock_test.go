@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -215,6 +216,40 @@ func TestElect_ASignalIsTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.want(128 + int(syscall.SIGTERM))
+}
+
+// A signal that asks the command to end is not lost with the term: nothing is run anew after it.
+func TestElect_ASignalToEndOutlivesTheTerm(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		x := n.start("elect", "e", "--", "sh", "-c",
+			fmt.Sprintf("trap 'echo hears' %d; echo leads; while :; do sleep 0.1; done", s))
+		x.says("leads")
+		if err := x.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		x.says("hears")
+		n.remove("election/e")
+		if out := x.want(128 + int(s)); strings.Contains(out, "leads") || !strings.Contains(x.err.String(), "lost") {
+			t.Errorf("%v: output %q, errors %q", s, out, x.err.String())
+		}
+	}
+}
+
+// A signal that came as the command ended counts, too. HUP does not: commands live through it.
+func TestElect_ASignalAtTheCommandsEnd(t *testing.T) {
+	for want, came := range map[syscall.Signal][]os.Signal{
+		0: {syscall.SIGHUP, syscall.SIGCONT}, syscall.SIGTERM: {syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT},
+	} {
+		x := &execution{signals: make(chan os.Signal, len(came))}
+		for _, s := range came {
+			x.signals <- s
+		}
+		if got := x.askedToEnd(); got != want || len(x.signals) > 0 {
+			t.Errorf("%v: got %d, want %d; %d are left for the next command", came, got, want, len(x.signals))
+		}
+	}
 }
 
 // remove removes the rows of a key, as when data are lost: its lock is superseded.

@@ -14,12 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that go to the command; ending are those of them that end a wait for the lock.
+// forwarded are the signals that go to the command. Of these, ending end a wait for the lock, and
+// asking ask the command to end: by SIGHUP many only read their configuration again.
 var (
 	forwarded = []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
 	}
 	ending = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
+	asking = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 )
 
 // process is a command in a process group of its own, so that signals reach what it has started, too.
