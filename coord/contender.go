@@ -19,6 +19,7 @@ type contender struct {
 	over  chan struct{}     // closed when the contender is over
 	evict fallback.Identity // the hold of a session that was seen dead
 	gone  string            // a session that was seen dead, and has or had the hold or waits for it
+	named string            // gone, once the arbiter has removed what that has in the queue
 	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
@@ -171,6 +172,9 @@ func (a *contender) step(s *session, inline bool) time.Duration {
 	cancel()
 	if c.called(OpLock, sent, err); err == nil {
 		c.remote.health.pace.Store(int64(c.since(sent)))
+		if a.named = ""; ans.Verdict == fallback.Held || ans.Verdict == fallback.Promised {
+			a.named = a.gone // in Grace the arbiter has not looked
+		}
 	} else {
 		c.remote.health.pace.Store(slow)
 	}
@@ -212,7 +216,11 @@ func (a *contender) request(s *session) (r fallback.LockRequest, known fallback.
 	id, known, wait, ok := p.Begin(a.Contender, s.Session, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
-	return fallback.LockRequest{Partition: p.Number(), Key: a.Name, Me: id, Block: lease.Block, Wait: wait, Evict: a.evict, Gone: a.gone}, known, ok
+	r = fallback.LockRequest{Partition: p.Number(), Key: a.Name, Me: id, Block: lease.Block, Wait: wait, Evict: a.evict}
+	if a.named != a.gone { // once: Redis walks the whole queue for it
+		r.Gone = a.gone
+	}
+	return r, known, ok
 }
 
 // install gives the hold to the first waiter. It reports false if there is none, or if the answer came too late.
@@ -281,6 +289,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 // remove has a dead session's requests removed from the key's queue: all by the next call. An arbiter of the user's may know of no
 // [fallback.LockRequest.Gone]: then the request by its name.
 func (a *contender) remove(r fallback.Release) time.Duration {
+	a.named = "" // it is there still, or again: it may have been under way
 	if a.gone != r.Session {
 		a.gone = r.Session
 		return 0
@@ -395,12 +404,6 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	return a.settle(err, false, jitter(o.RetryEvery))
 }
 
-// outdated reports whether the ring has a dead node for a partition, which it is about to drop.
-func (x *cluster) outdated(p uint32) bool {
-	n, ok := x.ring.View().Owner(p)
-	return ok && x.members.gone(n.Name)
-}
-
 // goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.
 func (a *contender) goTo(owner lease.Link) time.Duration {
 	var after after
@@ -475,17 +478,6 @@ func (a *contender) withdraw() {
 	p.Withdraw(a.Contender, errGoexit, now, &after.Effects)
 	p.unlock(&after)
 	after.do(p.c)
-}
-
-// rerouted looks after waiters at the arbiter, which does not tell them that the partition has an owner now.
-func (x *cluster) rerouted() {
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		var a after
-		p.mu.Lock()
-		p.Rerouted(&a.Effects)
-		p.unlock(&a)
-	}
 }
 
 // reached looks after waiters that had to wait because there was no stream to the node that has a session.

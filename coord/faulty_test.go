@@ -18,11 +18,16 @@ type faulty struct {
 
 	old bool // knows of no LockRequest.Gone
 
+	lock func(r fallback.LockRequest, do lockCall) (fallback.LockAnswer, error) // nil: do
+
 	mu      sync.Mutex // protects what follows
 	rule    func(op string) fault
 	down    func(partition uint32, op string) bool // the server that has the partition does not answer
 	several bool                                   // servers: one of them was stopped
 }
+
+// lockCall makes a call of Lock.
+type lockCall func() (fallback.LockAnswer, error)
 
 // fault is what happens to a call.
 type fault struct {
@@ -205,7 +210,13 @@ func (n *faultySpace) Lock(ctx context.Context, r fallback.LockRequest) (fallbac
 	if n.f.old {
 		r.Gone = ""
 	}
-	return to(n, ctx, r.Partition, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+	do := func() (fallback.LockAnswer, error) {
+		return to(n, ctx, r.Partition, "lock", func(ctx context.Context) (fallback.LockAnswer, error) { return n.Namespace.Lock(ctx, r) })
+	}
+	if n.f.lock != nil {
+		return n.f.lock(r, do)
+	}
+	return do()
 }
 
 func (n *faultySpace) Unlock(ctx context.Context, r []fallback.Release) []error {

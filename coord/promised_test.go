@@ -2,6 +2,9 @@ package coord_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,5 +70,55 @@ func TestLock_BehindADeadRequest(t *testing.T) {
 		if err := <-gaveUp; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// Redis walks the whole queue for a session that a request names as dead. It is named until the
+// arbiter has looked, and again once the arbiter may have lost that it has.
+func TestLock_NamesADeadSessionOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var mu sync.Mutex
+		var saw []string // what became of requests with Gone, "none" for others; equal ones once
+		f := &faulty{Arbiter: a, lock: func(r fallback.LockRequest, do lockCall) (fallback.LockAnswer, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Gone != "" && !slices.Contains(saw, "error") {
+				saw = append(saw, "error")
+				return fallback.LockAnswer{}, errCut
+			}
+			ans, err := do()
+			what := "none"
+			if r.Gone != "" {
+				what = fmt.Sprint(ans.Verdict)
+			}
+			if len(saw) == 0 || saw[len(saw)-1] != what {
+				saw = append(saw, what)
+			}
+			return ans, err
+		}}
+		cut := &crash.Arbiter{Memory: a}
+		crashes, uses := start(t, cut, nil).Semaphore("k", 10), start(t, a, nil).Semaphore("k", 10)
+		acquire(t, crashes, 5)
+		p := acquire(t, uses, 5)
+		next := start(t, f, nil)
+		got := make(chan error, 1)
+		go func() {
+			got <- next.Semaphore("k", 10).Do(t.Context(), 8, func(context.Context) error { return nil })
+		}()
+		time.Sleep(time.Second)
+		cut.Cut()
+		time.Sleep(time.Minute)
+		a.Restore(a.Snapshot())
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if want := []string{"none", "error", "held", "none", "in grace", "held", "none"}; !slices.Equal(saw, want) {
+			t.Errorf("%q, want %q", saw, want)
+		}
+		mu.Unlock()
+		release(t, p)
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		cut.Mend()
 	})
 }

@@ -22,6 +22,24 @@ func (x *cluster) route(p uint32) lease.Route {
 	return lease.Route{Link: x.linkNode(n.Name).or()}
 }
 
+// outdated reports whether the ring has a dead node for a partition, which it is about to drop.
+func (x *cluster) outdated(p uint32) bool {
+	n, ok := x.ring.View().Owner(p)
+	return ok && x.members.gone(n.Name)
+}
+
+// rerouted looks after waiters at the arbiter, which does not tell them that the partition has an
+// owner now.
+func (x *cluster) rerouted() {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		var a after
+		p.mu.Lock()
+		p.Rerouted(&a.Effects)
+		p.unlock(&a)
+	}
+}
+
 // linkTo returns the stream to the node that has a session, nil if there is none.
 func (x *cluster) linkTo(session string) *link {
 	if x == nil {
