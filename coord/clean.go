@@ -140,7 +140,7 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 	}
 	own := c.sessions.id()
 	dead := make(map[string]bool)
-	alive, err := c.listed(ctx, rows)
+	alive, err := c.listed(ctx, rows, own, which)
 	if err != nil {
 		return
 	}
@@ -188,13 +188,15 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 	}
 }
 
-// listed returns the sessions that the arbiter lists, if the rows are of more of them than may be
-// asked about one by one.
-func (c *Coordinator) listed(ctx context.Context, rows []map[string]fallback.Row) (alive map[string]string, err error) {
+// listed returns the sessions that the arbiter lists, if more others than may be asked about one by
+// one have rows that are looked at.
+func (c *Coordinator) listed(ctx context.Context, rows []map[string]fallback.Row, own string, which func(name string) bool) (alive map[string]string, err error) {
 	all := make(map[string]struct{})
 	for _, part := range rows {
-		for _, row := range part {
-			all[row.Session] = struct{}{}
+		for name, row := range part {
+			if row.Session != own && which(name) {
+				all[row.Session] = struct{}{}
+			}
 		}
 	}
 	if len(all) <= cleanSessions {

@@ -38,3 +38,36 @@ func TestAcquire_ADeadSessionAmongMany(t *testing.T) {
 		})
 	}
 }
+
+// Rows of other keys in the partition are no reason to list all sessions: the few of the key
+// that is wanted are asked about one by one.
+func TestAcquire_ADeadSessionBesideOtherKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		of := func(a fallback.Arbiter) *coord.Coordinator {
+			o := &coord.Options{Partitions: 1, LongWait: time.Hour} // the record of a long wait lists, too
+			return coordtest.StartDefault(t, a, o)
+		}
+		cut := &crash.Arbiter{Memory: a}
+		var others []coord.Lock
+		for i := range 20 {
+			others = append(others, lock(t, of(a), fmt.Sprint("other", i)))
+		}
+		p := acquire(t, of(a).Semaphore("k", 10), 5)
+		acquire(t, of(cut).Semaphore("k", 10), 5)
+		cut.Cut()
+		wants := of(a)
+		began := time.Now()
+		q := acquire(t, wants.Semaphore("k", 10), 5)
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("after %v", d)
+		}
+		if n := wants.Stats().Calls[coord.OpList]; n != 0 {
+			t.Errorf("it has listed the sessions %d times", n)
+		}
+		release(t, p, q)
+		for _, l := range others {
+			unlock(t, l)
+		}
+		cut.Mend()
+	})
+}
