@@ -102,7 +102,7 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 		if x == nil {
 			held, holds := c.carries(ctx, key)
 			if held {
-				s.leave(key, f, label)
+				s.quit(key, f, label)
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrHeld}
 			}
 			if f == nil {
@@ -143,12 +143,7 @@ func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string,
 	case <-ctx.Done():
 	}
 	reason := c.whyNot(s, key, f)
-	if !s.leave(key, f, label) {
-		<-f.done
-		if f.x != nil { // the caller is not there to use it
-			f.x.leave()
-		}
-	}
+	s.quit(key, f, label)
 	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
@@ -224,14 +219,7 @@ func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
 	} else {
 		c.fly(s, h, key, f, func() (Lock, error) { return c.lockShared(ctx, s, key, f) })
 	}
-	return func() {
-		if !s.leave(key, f, nil) {
-			<-f.done
-			if f.x != nil {
-				f.x.leave()
-			}
-		}
-	}
+	return func() { s.quit(key, f, nil) }
 }
 
 // fly locks a shared name for the callers of a flight.
@@ -326,6 +314,17 @@ func (s *readShard) leave(key string, f *flight, label *string) bool {
 		}
 	}
 	return true
+}
+
+// quit is leave for a caller that is not there to read, also if it is one of the readers by now.
+func (s *readShard) quit(key string, f *flight, label *string) {
+	if s.leave(key, f, label) {
+		return
+	}
+	<-f.done
+	if f.x != nil {
+		f.x.leave()
+	}
 }
 
 // readingOf returns the lock of the shared name that callers of this process have, nil if there is none.

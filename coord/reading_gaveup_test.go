@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // A writer that waits keeps later readers of the process out, and one that has given up does not, however long a reader stays that the
@@ -133,4 +134,53 @@ func testAfterAWriterGaveUp(t *testing.T, key string, reads, writes *coord.Coord
 		runlock(t, inside[i])
 	}
 	all.Wait()
+}
+
+// slow is a context whose owner takes a while, once, to say which locks it carries.
+type slow struct {
+	context.Context
+	once *sync.Once
+	d    time.Duration
+}
+
+func (x slow) Value(key any) any {
+	if key == (held.Key{}) {
+		x.once.Do(func() { time.Sleep(x.d) })
+	}
+	return x.Context.Value(key)
+}
+
+// A reader that is sent away, as it has the key, is no reader either if the others got the key
+// meanwhile.
+func TestRLock_IsSentAwayAsTheFlightLands(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		one, two := start(t, a, nil), start(t, a, nil)
+		r := rlock(t, one, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := make(chan struct{})
+		go func() {
+			defer close(gaveUp)
+			if _, err := two.Lock(ctx, "k"); err == nil {
+				t.Error("a writer beside a reader")
+			}
+		}()
+		<-r.Wanted()
+		awaitShut(t, one, "k")
+		cancel()
+		<-gaveUp
+
+		inside := slow{r.Context(), new(sync.Once), 100 * time.Millisecond}
+		if _, err := one.RLock(inside, "k"); !errors.Is(err, coord.ErrHeld) {
+			t.Errorf("with the context of a read lock of the key: %v", err)
+		}
+		runlock(t, r)
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		l, err := two.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock(t, l)
+	})
 }
