@@ -238,7 +238,7 @@ func (b *block) endIfLapsed() {
 			return
 		}
 		b.pool.mu.Lock()
-		same := b.lock == l
+		same := b.lock.is(l)
 		b.pool.mu.Unlock()
 		if same {
 			return
@@ -260,7 +260,7 @@ func (b *block) inForce() bool {
 		now := p.lock()
 		ok := p.TurnState(l.t, l.fence, now, &a.Effects) == lease.TurnRuns
 		b.pool.mu.Lock()
-		same := b.lock == l
+		same := b.lock.is(l)
 		if ok && same && !b.end.shut {
 			p.Pledge(l.t, now)
 		}

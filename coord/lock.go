@@ -187,6 +187,10 @@ func (l Lock) Key() string { return l.key }
 // process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2068.
 func (l Lock) Fence() Fence { return Fence(l.fence) }
 
+// is reports whether two locks are the same one. Comparing them by == compares the contexts of
+// callers, too, which panics if their type is not comparable.
+func (l Lock) is(o Lock) bool { return l.t == o.t && l.fence == o.fence }
+
 // holds reports whether the lock is in force by the clock, now.
 func (l Lock) holds() bool {
 	var a after

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -79,6 +80,44 @@ func TestSemaphoreDo_EndsWithTheCallersContext(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// byValue is a context of a type that is not comparable.
+type byValue struct {
+	context.Context
+	_ []int
+}
+
+// A caller's context may be of any type, also one that == panics with.
+func TestUsersContext_IsNotCompared(t *testing.T) {
+	t.Parallel()
+	o := &coord.Options{SessionTTL: time.Minute, Grace: 2 * time.Minute} // of the clocks, only the step ends the session
+	c := must(coord.New(t.Context(), fallback.NewMemory(), o))           // closed at the end only: that would wait for ever
+	s, ctx := c.Semaphore("k", 10), byValue{Context: t.Context()}
+	for range 2 { // the second time there is a block, with the first caller's context
+		p, err := s.Acquire(ctx, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, p)
+	}
+	l, err := c.TryLock(ctx, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, l)
+	err = s.Do(ctx, 1, func(ctx context.Context) error {
+		if !coord.StepClock(c, c.Stats().Session, 3600) {
+			t.Error("no session")
+		}
+		return ctx.Err()
+	})
+	if !errors.Is(err, coord.ErrLost) {
+		t.Errorf("permits that have lapsed: %v", err)
+	}
+	if err := c.Close(context.Background()); err != nil && !errors.Is(err, coord.ErrUnavailable) { // there is no next session yet
+		t.Error(err)
+	}
 }
 
 // tardy is a context that has ended a moment before its Done is closed, as one does that looks at the clock.
