@@ -74,7 +74,7 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 		return l, nil
 	}
 	if r := c.readingOf(x.key); r != nil && !x.reads {
-		return x.beside(r, &a)
+		return x.beside(k, r, &a)
 	}
 	if x.try {
 		live, gave := p.GiveWay(k, now, &a.Effects)
@@ -119,8 +119,9 @@ func orLocked(reason error) error {
 
 // beside is for a key that this process reads. A caller that will not wait for the readers is sent away before it asks for the
 // key: that would let no more of them in, for nothing. If there are none at the moment it waits for none.
-func (x *attempt) beside(r *reading, a *after) (Lock, error) {
+func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 	x.reads = true
+	x.p.Tidy(k) // it may have been made for this caller
 	x.p.unlock(a)
 	a.do(x.c)
 	if x.c.heldBy(x.ctx, x.key) {

@@ -84,3 +84,14 @@ func Lingering(c *Coordinator) int {
 
 // Knows reports whether c has a stream to x that has named x's session.
 func Knows(c, x *Coordinator) bool { return c.cluster.linkTo(x.sessions.id()) != nil }
+
+// Keys returns how many keys a coordinator has in use, or keeps.
+func Keys(c *Coordinator) (n int) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		n += p.Len()
+		p.mu.Unlock()
+	}
+	return n
+}

@@ -161,6 +161,9 @@ func (p *Partition) add(name string) *Key {
 	return k
 }
 
+// Tidy forgets a key that is not in use: one that Live has made for a caller that is sent away.
+func (p *Partition) Tidy(k *Key) { p.tidy(k) }
+
 // tidy forgets a key that is not in use.
 func (p *Partition) tidy(k *Key) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() > 0 || k.contender != nil || k.request.link != nil || k.others != nil || !k.known {
