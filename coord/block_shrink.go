@@ -91,20 +91,34 @@ func (b *block) become(ctx context.Context, n uint32) {
 		}
 		return
 	}
-	was, pledge := b.lock, new(lease.Pledge)
+	was, pledge := b.swap(l, n)
+	p.mu.Unlock()
+	b.share(l, pledge) // which shuts it if others want it by now: settle lists it, if not
+	b.shed(was, l)
+}
+
+// swap has callers share l, of n permits, and returns the hold that they shared before. The
+// mutex is held.
+func (b *block) swap(l Lock, n uint32) (was Lock, pledge *lease.Pledge) {
+	was, pledge = b.lock, new(lease.Pledge)
 	if b.end.shut {
 		b.free = n - b.used()
 	}
 	b.lock, b.size, b.pledge, b.end.shut = l, n, pledge, false
-	p.counts.Shrunk++
-	p.mu.Unlock()
-	b.share(l, pledge) // which shuts it if others want it by now: settle lists it, if not
+	b.pool.counts.Shrunk++
+	return was, pledge
+}
 
+// shed gives back the hold that callers shared before l.
+func (b *block) shed(was, l Lock) {
+	p := b.pool
 	if err := was.cede(); err != nil { // the permits were lost before they were those of this hold
 		p.mu.Lock()
+		last := b.lock // not l where the block has become smaller still by now
 		b.lose(err)
 		p.mu.Unlock()
 		_ = l.cede()
+		_ = last.cede()
 		return
 	}
 	p.mu.Lock()
