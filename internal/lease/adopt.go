@@ -68,7 +68,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 				h.freeze()
 			}
 			holds = append(holds, h.asClaim(key))
-			if wait := p.basis.counts.Sub(now); wait > 0 {
+			if wait := p.basis.settled.Sub(now); wait > 0 {
 				next = min(next, wait)
 			}
 		} else {
@@ -113,7 +113,7 @@ func (p *Partition) Restored(holds []fallback.Claim, verdicts []fallback.Verdict
 			fx.Releases = append(fx.Releases, p.ReleaseOf(h.Key, h.Row.Identity))
 		case k == nil || k.hold.source == SourceHome:
 		case there && settles > 0 && k.hold.confirmed.IsZero() && guard.RowLate:
-			k.hold.rowed, p.basis.counts = true, now.Add(settles)
+			k.hold.rowed, p.basis.settled = true, now.Add(settles)
 		case there:
 			k.hold.confirmed = Later(k.hold.confirmed, sent)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)

@@ -61,11 +61,11 @@ type table struct {
 
 // basis is what the holds of a partition rest on.
 type basis struct {
-	holds  int       // keys that have a hold
-	remote int       // keys with a hold that may have no row
-	common common    // the stream that all the remote ones rest on, if it is one: then Orphans and Lapsed need not look at each
-	oldest time.Time // no row was confirmed before; zero: none is
-	counts time.Time // from when a row confirms a hold that rests on an owner; may be in the past
+	holds   int       // keys that have a hold
+	remote  int       // keys with a hold that may have no row
+	common  common    // the stream that all the remote ones rest on, if it is one: then Orphans and Lapsed need not look at each
+	oldest  time.Time // no row was confirmed before; zero: none is
+	settled time.Time // from when a row confirms a hold that rests on an owner; may be in the past
 }
 
 // common is the one stream to an owner that all of a partition's remote holds rest on, if they do.

@@ -59,12 +59,7 @@ func oneServer(i int) Config {
 
 // holdAll has a node lock a key of some partitions. What it has is contended for by another one, until it has lost it.
 func holdAll(w *world, work *sync.WaitGroup, holder, other *start) {
-	for _, key := range onOther() {
-		l, err := holder.c.Lock(context.Background(), key)
-		if err != nil {
-			w.h.say("Lock: %v", err)
-			return
-		}
+	for _, l := range holder.lockOther() {
 		work.Go(func() { inVain(w, l, other) })
 	}
 }

@@ -84,15 +84,7 @@ func holdsOver(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
 		holder, other := w.nodes[0].now, w.nodes[1].now
-		var held []coord.Lock
-		for _, key := range onOther() {
-			l, err := holder.c.Lock(context.Background(), key)
-			if err != nil {
-				w.h.say("Lock: %v", err)
-				return
-			}
-			held = append(held, l)
-		}
+		held := holder.lockOther()
 		holder.reachNone() // but the table of sessions
 		for _, n := range w.nodes[1:] {
 			w.net.setCut(holder.h, n.now.h, true)
@@ -155,6 +147,19 @@ func unconfirmed(i int) Config {
 	}}
 }
 
+// lockOther locks a key of each partition of the other server.
+func (s *start) lockOther() (held []coord.Lock) {
+	for _, key := range onOther() {
+		l, err := s.c.Lock(context.Background(), key)
+		if err != nil {
+			s.n.w.h.say("Lock: %v", err)
+			return held
+		}
+		held = append(held, l)
+	}
+	return held
+}
+
 // inVain is contend for a lock that is in force for 12 s at most.
 func inVain(w *world, l coord.Lock, other *start) {
 	end := time.AfterFunc(12*time.Second, func() { _ = l.Unlock() })
@@ -169,14 +174,7 @@ func failsTwice(i int) Config {
 		time.Sleep(20 * time.Second)
 		holder, other := w.nodes[0].now, w.nodes[1].now
 		var work sync.WaitGroup
-		for _, key := range onOther() {
-			l, err := holder.c.Lock(context.Background(), key)
-			if err != nil {
-				w.h.say("Lock: %v", err)
-				return
-			}
-			work.Go(func() { inVain(w, l, other) })
-		}
+		holdAll(w, &work, holder, other)
 		w.failoverPart(w.s.Snapshot(), Fault{})
 		for end := time.Now().Add(5 * time.Second); w.s.spoken() < len(w.nodes) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
@@ -197,15 +195,7 @@ func passesLate(i int) Config {
 		time.Sleep(20 * time.Second)
 		holder, other := w.nodes[0].now, w.nodes[1].now
 		var work sync.WaitGroup
-		var held []coord.Lock
-		for _, key := range onOther() {
-			l, err := holder.c.Lock(context.Background(), key)
-			if err != nil {
-				w.h.say("Lock: %v", err)
-				return
-			}
-			held = append(held, l)
-		}
+		held := holder.lockOther()
 		holder.reachNone()
 		w.failoverPart(nil, Fault{})
 		for _, l := range held {
@@ -239,14 +229,7 @@ func opensAtTheNew(i int) Config {
 		s := w.nodes[0].start()
 		<-s.ready
 		var work sync.WaitGroup
-		for _, key := range onOther() {
-			l, err := s.c.Lock(context.Background(), key)
-			if err != nil {
-				w.h.say("Lock: %v", err)
-				return
-			}
-			work.Go(func() { inVain(w, l, other) })
-		}
+		holdAll(w, &work, s, other)
 		work.Wait()
 	}}
 }
@@ -478,14 +461,7 @@ func unheard(i int) Config {
 		time.Sleep(time.Duration(i) * 500 * time.Millisecond)
 		holder, other := w.nodes[0].now, w.nodes[1].now
 		var work sync.WaitGroup
-		for _, key := range onOther() {
-			l, err := holder.c.Lock(context.Background(), key)
-			if err != nil {
-				w.h.say("Lock: %v", err)
-				return
-			}
-			work.Go(func() { inVain(w, l, other) })
-		}
+		holdAll(w, &work, holder, other)
 		holder.client.set(func(x *weather) { x.away = true })
 		w.s.failover(nil, false)
 		work.Wait()
