@@ -36,6 +36,13 @@ func (g *guarded) leased(until time.Time) {
 	g.publish(g.c.now())
 }
 
+// leaseEnds is the session's.
+func (g *guarded) leaseEnds() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.end.leaseEnds
+}
+
 // why is the session's: it returns why the session has ended.
 func (g *guarded) why() error {
 	g.mu.Lock()

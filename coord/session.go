@@ -180,6 +180,9 @@ var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in
 var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
 	"or reached neither the nodes that guard it nor the arbiter")
 
+var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and the session was not renewed in time before: the server before " +
+	"may tell others that it is dead")
+
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {
@@ -219,6 +222,14 @@ func (s *session) leased(until time.Time) {
 		return
 	}
 	s.Extend(until)
+}
+
+// leaseEnds is until when the arbiter has acknowledged the session. With guardians its deadline may be earlier.
+func (s *session) leaseEnds() time.Time {
+	if s.guarded != nil {
+		return s.guarded.leaseEnds()
+	}
+	return s.Deadline()
 }
 
 // why returns why the session has ended. Its deadline has passed.

@@ -315,3 +315,40 @@ func TestSession_OutlivesAnOutageOf25Seconds(t *testing.T) {
 		}
 	}
 }
+
+// A session is renewed by a server that has just taken over if so much of it is left that the one
+// before is silent when it expires there: a second, by default.
+func TestSession_IsRenewedInTimeAtAnotherServer(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		failover, answers time.Duration // after the last renewal, of which the lease is 9 s
+		lives             bool
+	}{
+		{"1.4 s are left", 7400 * time.Millisecond, 7400 * time.Millisecond, true},
+		{"half a second is left", 8400 * time.Millisecond, 8400 * time.Millisecond, false},
+		{"half a second, and the server before is silent", 4900 * time.Millisecond, 8400 * time.Millisecond, true},
+		{"half a second, and the server before may answer", 7 * time.Second, 8400 * time.Millisecond, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				net := &faulty{Arbiter: a}
+				h := newRecords()
+				c := start(t, net, named("one", h))
+				start(t, a, named("two", newRecords())) // renews each 2.5 s, and sees the new server then
+				l := lock(t, c, "k")
+				net.set(func(string) fault { return fault{err: errCut} })
+				time.Sleep(tt.failover)
+				a.Restore(a.Snapshot())
+				time.Sleep(tt.answers - tt.failover)
+				net.mend()
+				time.Sleep(10 * time.Second)
+				if err := l.Unlock(); (err == nil) != tt.lives {
+					t.Errorf("Unlock: %v", err)
+				}
+				if got := h.about("holdfast: session lost, and all locks with it"); (len(got) == 0) != tt.lives {
+					t.Errorf("%v", got)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -80,15 +81,19 @@ func (n *redisSpace) slowFailover(ctx context.Context, c *redis.ClusterClient) [
 	return timeoutAdvice(told["cluster-node-timeout"], n.settings.Lease)
 }
 
+// maxRenewEvery is the longest default of how often a session is renewed.
+const maxRenewEvery = 5 * time.Second / 2
+
 // timeoutAdvice is about a cluster-node-timeout in milliseconds, for sessions that rely on their leases for so long at most.
 func timeoutAdvice(timeout string, lease time.Duration) []string {
 	ms, err := strconv.Atoi(timeout)
-	lasts := lease * 6 / 10 // T - M - R, by default
+	t := lease * 10 / 11                      // lease is T + M
+	lasts := t*8/10 - min(t/4, maxRenewEvery) // T - M - delta - R, by default
 	away := time.Duration(ms)*time.Millisecond + promotes
 	if err != nil || away <= lasts {
 		return nil
 	}
 	return []string{fmt.Sprintf("cluster-node-timeout is %v: when a server of the Redis Cluster crashes, its replica takes over after up to %v, and locks "+
-		"in force last for %v without it: set it to 2000 (ms), or coord.Options.SessionTTL to %v", time.Duration(ms)*time.Millisecond, away, lasts.Round(100*time.Millisecond),
-		(away * 10 / 6).Round(time.Second))}
+		"in force last for %v without it: set it to 1500 (ms), or coord.Options.SessionTTL to %v", time.Duration(ms)*time.Millisecond, away, lasts.Round(100*time.Millisecond),
+		time.Duration(math.Ceil((away+maxRenewEvery).Seconds()/0.8))*time.Second)}
 }

@@ -27,6 +27,7 @@ const (
 	Votes      = true // the arbiter buries a session on enough votes for the recorded version (G6)
 	Covered    = true // a next set is asked for when its promises cover what was announced (G7)
 	Silenced   = true // a set of guardians counts until a deposed server is silent (G7)
+	LeaseLeft  = true // and a server that has just taken over renews a lease only of which delta is left (rule 3)
 	RowLate    = true // nor does the next one confirm a row for an owner's word (rule 7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)

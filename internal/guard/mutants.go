@@ -28,6 +28,7 @@ var (
 	Votes      = true
 	Covered    = true
 	Silenced   = true
+	LeaseLeft  = true
 	RowLate    = true
 	Quantum    = true
 	Modes      = true
@@ -71,7 +72,7 @@ var All = map[string]*bool{
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassOld": &PassOld, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness":  &Witness,
-	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "RowLate": &RowLate,
+	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "LeaseLeft": &LeaseLeft, "RowLate": &RowLate,
 }
 
 // Core is the guards of package lease without which two nodes hold a key, or a token is out of

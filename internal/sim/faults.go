@@ -154,6 +154,9 @@ func (w *world) inject(f Fault) {
 	}
 }
 
+// answers is for how long a deposed server answers: a little less than delta, which is a tenth of T here.
+func (w *world) answers() time.Duration { return w.cfg.TTL * 19 / 200 }
+
 // failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
 func (w *world) failover(become func(), f Fault) {
 	if w.hasty() {
@@ -164,7 +167,7 @@ func (w *world) failover(become func(), f Fault) {
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.deposed = true })
-			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.deposed = false }) })
+			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.deposed = false }) })
 		}
 	}
 }
@@ -179,7 +182,7 @@ func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.apart = true })
-			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.apart = false }) })
+			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.apart = false }) })
 		}
 	}
 }
@@ -200,7 +203,7 @@ func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
 			s.client.set(func(x *weather) { x.table = true })
-			w.after(w.cfg.TTL/12, func() { s.client.set(func(x *weather) { x.table = false }) })
+			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.table = false }) })
 		}
 	}
 }

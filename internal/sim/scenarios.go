@@ -44,6 +44,7 @@ var scenarios = []scenario{
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
 	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},     // G7
 	{"a key that was adopted is not granted at a deposed server", 8, adoptedAtTheNew},           // rule 7
+	{"a node that renews at a new server is not dead at the one before", 12, renewsLate},        // rule 3, I3
 	{"a hold that is given back lets no reader in", 8, lateReader},                              // I8
 	{"no circle is told that is none", 12, noCircle},
 	{"a reader whose grant is late is in no circle", 4, lateGrant},

@@ -150,7 +150,7 @@ func noticesLate(i int) Config {
 		holder.away(true)
 		late.client.set(func(x *weather) { x.deposed, x.unmessage = true, 1 })
 		w.s.startWith(old)
-		time.Sleep(w.cfg.TTL / 12)
+		time.Sleep(w.answers())
 		late.client.set(func(x *weather) { x.deposed = false })
 		work.Wait()
 		late.client.set(func(x *weather) { x.unmessage = 0 })

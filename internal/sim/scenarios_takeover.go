@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
 // Takeover of the scenarios, and how much more than it a dead node's keys may take: clocks differ
@@ -175,6 +177,27 @@ func adoptedAtTheNew(i int) Config {
 		holder.away(false)
 		time.Sleep(900 * time.Millisecond) // delta is 1 s
 		for _, n := range w.nodes[2:] {
+			n.now.client.set(func(x *weather) { x.deposed = false })
+		}
+		work.Wait()
+	}}
+}
+
+// renewsLate: a node with a slow clock stands still for almost its lease. Another server has taken
+// over when it renews. The others reach the deposed server, at which it has not.
+func renewsLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 - maxDrift, 1, 1}, script: func(w *world) {
+		time.Sleep(20*time.Second + time.Duration(i)*300*time.Millisecond)
+		n, other := w.nodes[0].now, w.nodes[1].now
+		var work sync.WaitGroup
+		holdAll(w, &work, n, other)
+		_, until := wire.Session(n.c)
+		stands := time.Duration(float64(until.Sub(n.h.read()))/(1-maxDrift)) - 200*time.Millisecond
+		n.h.clock.stand(stands, 0)
+		time.Sleep(stands - 50*time.Millisecond)
+		w.failover(func() { w.s.failover(w.s.Snapshot(), true) }, Fault{Some: [8]bool{1: true, 2: true}})
+		time.Sleep(990 * time.Millisecond) // delta is 1 s
+		for _, n := range w.nodes[1:] {
 			n.now.client.set(func(x *weather) { x.deposed = false })
 		}
 		work.Wait()

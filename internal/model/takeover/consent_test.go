@@ -10,7 +10,8 @@ const (
 	linked   = 0b111
 )
 
-// TestConsent says what consent gives, and what it does not: docs/adr/0003-early-grace-and-consent.md.
+// TestConsent says what consent gives, and what it does not:
+// docs/adr/0003-early-grace-and-consent.md.
 func TestConsent(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

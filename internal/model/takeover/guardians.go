@@ -32,13 +32,14 @@ const (
 	RestartIsAnother                    // a guardian that restarts is another session (G5)
 	Silenced                            // an answer of a server that took over less than delta ago does not tell which version is recorded (G7)
 	RowLate                             // nor does it confirm the row of a hold that rests on an owner (rule 7)
+	LeaseLeft                           // and it renews a lease only of which delta is left (rule 3)
 )
 
 var guardNames = []string{
 	"MarginD", "PromiseFromSend", "AnswerFromSend", "AnnounceBounded", "AnnounceCapped", "AskCovered", "JointNew", "JointOld",
 	"VoteAfterPromise", "VoteIsFinal", "BuryCompares", "VersionsRise", "Intersect", "GraceBuries", "RenewalNames",
 	"RenewalNamesAsked", "LapseIsFinal",
-	"LapseWaits", "RestartIsAnother", "Silenced", "RowLate",
+	"LapseWaits", "RestartIsAnother", "Silenced", "RowLate", "LeaseLeft",
 }
 
 func (g Guard) String() string { return guardNames[bits.TrailingZeros32(uint32(g))] }
@@ -68,6 +69,7 @@ type Guardians struct {
 	Restarts   uint8
 	Beside     bool // X sends a second renewal while one is on its way, as after CallTimeout
 	Adopts     bool // Y may get a row of its hold
+	Expires    bool // X is dead T units of a slow clock after it has renewed at a server
 	Without    Guard
 	Limit      int
 }
@@ -87,6 +89,7 @@ type guardState struct {
 	oldVer   int8
 	oldDed   bool
 	oldRow   bool
+	oldExp   int8
 	fails    uint8
 	bury     uint8 // requests on their way, by version
 
@@ -120,6 +123,7 @@ type server struct {
 	dead  bool
 	grace int8
 	row   bool // of Y
+	exp   int8 // X expires in so many ticks, with Expires
 }
 
 // inFlight is a renewal that is on its way, or its answer.
@@ -162,6 +166,8 @@ const (
 	gRestart
 	gAdopt
 	gAdoptOld
+	gExpires
+	gExpiresOld
 )
 
 func (m *Guardians) names() []string {
@@ -180,12 +186,13 @@ func (m *Guardians) names() []string {
 		gUnknown:        "the arbiter does not know X: it is dead", gCopy: "a replica stops following",
 		gFailoverOld: "FAILOVER to the replica", gFailoverEmpty: "FAILOVER, everything is lost", gRestart: "$a restarts",
 		gAdopt: "Y adopts", gAdoptOld: "Y adopts at the deposed server",
+		gExpires: "X expires: it is dead", gExpiresOld: "X expires at the deposed server: it is dead there",
 	}
 }
 
 func (m *Guardians) initial() (all []guardState) {
 	for _, rates := range m.Rates {
-		s := guardState{rates: rates, lease: m.T}
+		s := guardState{rates: rates, lease: m.T, cur: server{exp: m.expiry()}}
 		for j := range maxG {
 			s.voted[j], s.promVoted[j], s.ackVoted[j] = -1, -1, -1
 			if m.Sets[0]&(1<<j) != 0 {
@@ -203,6 +210,20 @@ func (m *Guardians) value() int8 {
 		return m.V
 	}
 	return m.D
+}
+
+// expiry is in how many ticks a server counts X dead: X's lease has passed by a slow clock, too.
+func (m *Guardians) expiry() int8 {
+	if !m.Expires {
+		return 0
+	}
+	return (m.T + m.Slow - 1) / m.Slow
+}
+
+// outlives reports whether an answer renews X's lease: that of a server that took over less than
+// delta ago does if so much is left, as the one before may count X dead when it has passed.
+func (m *Guardians) outlives(s *guardState, young bool) bool {
+	return !young || s.lease >= m.Delta*m.Slow || !m.has(LeaseLeft)
 }
 
 // quorum returns how many of a set have to promise, and to vote.
@@ -309,6 +330,9 @@ func (m *Guardians) tick(s guardState, rates uint8) guardState {
 	pass(&s.cur.grace, 1)
 	pass(&s.dep.grace, 1)
 	pass(&s.deposed, 1)
+	pass(&s.cur.exp, 1)
+	pass(&s.dep.exp, 1)
+	pass(&s.oldExp, 1)
 	pass(&s.y, y)
 	pass(&s.lease, x)
 	pass(&s.ann, x)
@@ -370,7 +394,7 @@ func (m *Guardians) tidy(s *guardState) {
 		}
 	}
 	if !s.copied {
-		s.oldVer, s.oldDed, s.oldRow = 0, false, false
+		s.oldVer, s.oldDed, s.oldRow, s.oldExp = 0, false, false, 0
 	}
 	if s.deposed == 0 {
 		s.dep = server{}

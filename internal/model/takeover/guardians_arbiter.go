@@ -56,13 +56,20 @@ func (m *Guardians) arbiter(was *guardState, add adder) {
 		m.dies(&s, &s.cur)
 		add(gUnknown, 0, 0, s)
 	}
+	for _, deposed := range []bool{false, true} {
+		s := *was
+		if at := s.at(deposed); m.Expires && (!deposed || was.deposed > 0) && at.exp == 0 && at.grace == 0 && at.ver >= 0 && !at.dead {
+			m.dies(&s, at)
+			add(expires(deposed), 0, 0, s)
+		}
+	}
 	if was.fails < m.Failovers {
 		s := *was
 		if !was.copied {
-			s.copied, s.oldVer, s.oldDed, s.oldRow = true, s.cur.ver, s.cur.dead, s.cur.row
+			s.copied, s.oldVer, s.oldDed, s.oldRow, s.oldExp = true, s.cur.ver, s.cur.dead, s.cur.row, s.cur.exp
 			add(gCopy, 0, 0, s)
 		} else {
-			m.another(&s, server{ver: s.oldVer, dead: s.oldDed, row: s.oldRow})
+			m.another(&s, server{ver: s.oldVer, dead: s.oldDed, row: s.oldRow, exp: s.oldExp})
 			add(gFailoverOld, 0, 0, s)
 		}
 		s = *was
@@ -102,12 +109,19 @@ func (m *Guardians) arrive(was *guardState, add adder, deposed bool) {
 		s.renewals[i] = inFlight{}
 		at := s.at(deposed)
 		if m.record(at, r.ver) {
-			s.renewals[i] = inFlight{answered: true, soon: m.soon(at), ver: at.ver, left: r.left}
+			s.renewals[i] = inFlight{answered: true, soon: m.young(at), ver: at.ver, left: r.left}
 			add(sets, 0, at.ver, s)
 			s.renewals[i] = inFlight{}
 		}
 		add(gSetReplyLost, 0, 0, s)
 	}
+}
+
+func expires(deposed bool) int {
+	if deposed {
+		return gExpiresOld
+	}
+	return gExpires
 }
 
 // at returns the server, or the deposed one.
@@ -118,16 +132,12 @@ func (s *guardState) at(deposed bool) *server {
 	return &s.cur
 }
 
-// soon reports whether a server took over less than delta ago, so that the one before may answer yet.
-func (m *Guardians) soon(at *server) bool {
-	return m.has(Silenced) && m.young(at)
-}
-
+// young reports whether a server took over less than delta ago: the one before may answer yet.
 func (m *Guardians) young(at *server) bool { return at.grace > m.Grace-m.Delta }
 
 // dies is when X is dead at a server: others may have all that it had, but for what has a row there.
 func (m *Guardians) dies(s *guardState, at *server) {
-	at.dead, s.taken = true, true
+	at.dead, at.exp, s.taken = true, 0, true
 	s.bare = s.bare || s.adopted && !at.row
 }
 
@@ -148,13 +158,14 @@ func (m *Guardians) adopt(was *guardState, add adder, kind int, deposed bool) {
 // record executes a renewal that names a version, and reports whether the session is alive.
 func (m *Guardians) record(at *server, v int8) bool {
 	switch {
-	case (at.dead || at.ver < 0) && at.grace == 0:
+	case (at.dead || at.ver < 0 || m.Expires && at.exp == 0) && at.grace == 0:
 		return false
 	case m.has(VersionsRise) || at.ver < 0:
 		at.ver, at.dead = max(at.ver, v), false
 	default:
 		at.ver, at.dead = v, false
 	}
+	at.exp = m.expiry()
 	return true
 }
 
@@ -163,5 +174,5 @@ func (m *Guardians) another(s *guardState, to server) {
 	s.dep, s.deposed = s.cur, m.Delta
 	s.cur = to
 	s.cur.grace = m.Grace
-	s.copied, s.oldVer, s.oldDed, s.oldRow = false, 0, false, false
+	s.copied, s.oldVer, s.oldDed, s.oldRow, s.oldExp = false, 0, false, false, 0
 }

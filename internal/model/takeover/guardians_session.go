@@ -55,10 +55,7 @@ func (m *Guardians) session(was *guardState, add adder) {
 		if r.answered {
 			s = *was
 			s.renewals[i] = inFlight{}
-			if r.ver >= s.pend && !r.soon {
-				s.conf = s.pend
-			}
-			s.lease = max(s.lease, r.left)
+			m.answered(&s, r.ver, r.left, r.soon)
 			add(gReply, soonNode(r.soon), r.ver, s)
 		}
 	}
@@ -90,11 +87,20 @@ func (m *Guardians) renew(was *guardState, add adder, kind int, names int8, depo
 	if !m.record(at, names) {
 		return
 	}
-	s.lease = m.T
-	if at.ver >= s.pend && !m.soon(at) {
+	m.answered(&s, at.ver, m.T, m.young(at))
+	add(kind, 0, names, s)
+}
+
+// answered is X's when it reads an answer. Young is whether the server took over less than delta ago.
+func (m *Guardians) answered(s *guardState, ver, left int8, young bool) {
+	if !m.outlives(s, young) {
+		s.gone = true
+		return
+	}
+	if ver >= s.pend && (!young || !m.has(Silenced)) {
 		s.conf = s.pend
 	}
-	add(kind, 0, names, s)
+	s.lease = max(s.lease, left)
 }
 
 // renewalNames returns the version that a renewal names.

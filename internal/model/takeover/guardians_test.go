@@ -56,6 +56,12 @@ func (m *Guardians) adopting() *Guardians {
 	return m
 }
 
+// expiring has servers at which X expires.
+func (m *Guardians) expiring() *Guardians {
+	m.Expires = true
+	return m
+}
+
 func (m *Guardians) wander() *Guardians {
 	m.Wander = true
 	return m
@@ -76,6 +82,12 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 		{"one, another; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2)},
 		{"one, Y adopts; a failover, the deposed server answers", bounds(a).with(1, 0, worst).answering(2).adopting()},
 		{"one, none, Y adopts; a failover, the deposed server answers", bounds(a, 0).with(1, 0, worst).answering(2).adopting()},
+		{"none, expiry; all clocks", bounds(0).with(0, 0, allRates).expiring()},
+		{"none, expiry; a failover, the deposed server answers", bounds(0).with(1, 0, allRates).answering(2).expiring()},
+		{"none, expiry; the same, two renewals at a time", bounds(0).with(1, 0, worst).answering(2).expiring().beside()},
+		{"none, one, expiry; the same", bounds(0, a).with(1, 0, worst).answering(2).expiring()},
+		{"one, expiry, Y adopts; the same", bounds(a).with(1, 0, worst).answering(2).expiring().adopting()},
+		{"none, expiry; two failovers, the deposed servers answer", bounds(0).with(2, 0, worst).answering(2).expiring()},
 		{"two of three; a restart", bounds(a|b|c).with(0, 1, worst)},
 		{"one; two renewals at a time", bounds(a).beside()},
 		{"one, none; two renewals at a time", bounds(a, 0).with(0, 0, worst).beside()},
@@ -109,6 +121,9 @@ func TestGuardians_Deep(t *testing.T) {
 		{"one, none; two failovers, deposed servers answer", bounds(a, 0).with(2, 0, worst).answering(1)},
 		{"one, Y adopts; two failovers, deposed servers answer", bounds(a).with(2, 0, worst).answering(1).adopting()},
 		{"one, another, Y adopts; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2).adopting()},
+		{"one, another, expiry; a failover, the deposed server answers", bounds(a, b).with(1, 0, worst).answering(2).expiring()},
+		{"none, expiry; clocks that change, two failovers, deposed servers answer", bounds(0).with(2, 0, allRates).answering(2).expiring().wander()},
+		{"none, expiry; clocks that differ by a quarter, a failover, the deposed server answers", quarter(0).with(1, 0, allRates).answering(3).expiring()},
 		{"one; clocks that differ by a tenth", tenth(a)},
 		{"one, another; clocks that differ by a tenth", tenth(a, b).with(0, 0, worst)},
 		{"one; clocks that change", fine(a).wander()},
@@ -161,6 +176,7 @@ func TestGuardians_EachGuardPrevents(t *testing.T) {
 		{RestartIsAnother, bounds(a, b, a).with(0, 1, worst), 4},
 		{Silenced, bounds(a, 0).with(1, 0, worst).answering(2), 8},
 		{RowLate, bounds(a).with(1, 0, worst).answering(2).adopting(), 8},
+		{LeaseLeft, bounds(0).with(1, 0, worst).answering(2).expiring(), 7},
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()

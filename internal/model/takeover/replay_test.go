@@ -148,7 +148,7 @@ func (r *replay) follow(c choice) bool {
 		}
 		if e.kind == gRenew || e.kind == gRenewOld {
 			at := c.s.at(e.kind == gRenewOld)
-			r.recorded(at.ver, r.m.soon(at), c.s.conf)
+			r.recorded(at.ver, r.m.young(at), c.s.conf)
 		}
 	case gReply:
 		r.recorded(e.n, e.node == 1, c.s.conf)
