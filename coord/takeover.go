@@ -39,8 +39,6 @@ type contacts struct {
 	pinged  time.Time // the guardians, at last
 	silent  time.Time // since then no session has answered that could guard this one; zero: one has
 	renewed time.Time // the sending of the last renewal that was answered
-	server  string    // that answered it
-	grace   time.Time // since when its answers tell of Grace; zero: they do not
 }
 
 // wardEnd is the state of a guarded session's end.
@@ -138,7 +136,7 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()
-	dropped := g.ward.Recorded(a.Version, g.soon(a, now), at)
+	dropped := g.ward.Recorded(a.Version, g.c.settles(a.Grace) > 0, at)
 	after, _, _ := g.ward.Sets()
 	for _, session := range dropped {
 		g.ping(session, at, &out) // so that it need not vote for a version that is over
@@ -150,20 +148,6 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 		g.c.opts.Logger.Debug("holdfast: the guardians of this session are recorded", "session", g.s.ID, "version", after.Version,
 			"guardians", g.c.cluster.names(after.Members))
 	}
-}
-
-// soon reports whether the server that answered may have taken over less than delta ago, so that the one before may answer yet: by its
-// clock, and by this one, as its clock may have stepped. g.mu is held.
-func (g *guarded) soon(a fallback.Renewal, now time.Time) bool {
-	x := &g.contact
-	switch {
-	case a.Grace == 0:
-		x.grace = time.Time{}
-	case x.grace.IsZero() || a.Server != x.server:
-		x.grace = now
-	}
-	x.server = a.Server
-	return a.Grace > 0 && (now.Sub(x.grace) < g.c.silenced() || a.Grace > g.c.graceTime()-g.c.silence())
 }
 
 // asked returns a channel that has a token when the session is to be renewed now; nil without guardians.
