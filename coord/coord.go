@@ -114,6 +114,7 @@ type remote struct {
 	queues        atomic.Bool  // lock calls wait for connections
 	health        health       // how it has answered of late
 	server        string       // the server that answered the last renewal; of keepSessions only
+	met           time.Time    // when it first answered one; of keepSessions only
 	grace         bool         // it was in Grace; of keepSessions only
 	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
 	advised       advised

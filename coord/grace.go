@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // graceSince tells whether Grace began after a moment.
@@ -27,10 +28,11 @@ func (x *sessions) sweepSince(began time.Time) {
 	}
 }
 
-// replaced is sweepSince for another server, which may know of no Grace that was seen before.
-func (x *sessions) replaced(now time.Time) {
+// replaced is sweepSince for another server, which may know of no Grace that was seen before. The one
+// before may answer for so long.
+func (x *sessions) replaced(now time.Time, silence time.Duration) {
 	x.mu.Lock()
-	x.other = now
+	x.other, x.settled = now, lease.Later(x.settled, now.Add(silence))
 	x.mu.Unlock()
 	x.sweepSince(now)
 }
@@ -52,12 +54,23 @@ func (x *sessions) graces() (grace, other time.Time) {
 	return x.grace, x.other
 }
 
+// settledBy is when the server before is silent, of each partition that was seen in Grace: in the
+// past outside of Grace.
+func (x *sessions) settledBy() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.settled
+}
+
 // graceSeen notes that a partition is in Grace, of which so much was left when the call that was
 // sent then was executed. 0: it is not.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
 	}
+	c.sessions.mu.Lock()
+	c.sessions.settled = lease.Later(c.sessions.settled, c.now().Add(c.settles(left)))
+	c.sessions.mu.Unlock()
 	c.sessions.sweepSince(c.graceBegan(sent, left))
 	if s := c.sessions.current(); s != nil {
 		s.rounds.inGrace(p)
@@ -83,14 +96,23 @@ func (c *Coordinator) silence() time.Duration {
 	return min(c.graceTime()-c.opts.SessionTTL-c.opts.Margin, c.opts.Margin)
 }
 
-// settles is for how long yet the server before may answer, where so much is left of the present
-// one's Grace: until that is delta and M old, as the server's clock may have made a step of M. It is
-// not above 0 then, and outside of Grace.
+// settles is for how long yet the server before may answer, where so much is left of a partition's
+// Grace: until that is delta and M old, as the server's clock may have made a step of M. It is not
+// above 0 then, and outside of Grace. What this process needs is the shortest Grace that another one
+// may have begun, also while the namespace's is changed ([fallback.Terms]).
 func (c *Coordinator) settles(left time.Duration) time.Duration {
 	if left == 0 {
 		return 0
 	}
-	return c.silence() + c.opts.Margin - (c.graceTime() - left)
+	return c.silence() + c.opts.Margin - (c.opts.Grace - left)
+}
+
+// fresh reports whether the server that answered a renewal may have taken over less than delta ago,
+// so that the one before may answer yet: by its clock, and by this process's, which has not known
+// it for so long. keepSessions alone calls it, and seen after it.
+func (c *Coordinator) fresh(r fallback.Renewal) bool {
+	x := &c.remote
+	return c.settles(r.Grace) > 0 && (x.met.IsZero() || r.Server != x.server || c.since(x.met) < c.silenced())
 }
 
 // silenced is how long to wait, by this process's clock, until a deposed server is silent: that

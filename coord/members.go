@@ -118,9 +118,12 @@ type members struct {
 // member is a node that the arbiter lists.
 type member struct {
 	card
-	sessions map[string]time.Time // when each was last listed
+	sessions map[string]listing
 	missed   map[string]time.Time // when each was first not listed any more
 }
+
+// listing is when the arbiter has listed a session.
+type listing struct{ first, last time.Time }
 
 func newMembers(x *cluster) *members {
 	return &members{
@@ -203,7 +206,8 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 }
 
 // list takes an answer of the arbiter's. A session that is not in it any more is kept for as long as it may
-// take to renew: a server that lost its data lists it again then. It returns those that it misses for the first time. m.mu is held.
+// take to renew: a server that lost its data lists it again then. It returns those that it misses for the first time, but for those that were just
+// opened: a server that was deposed knows nothing of them, answers yet, and would say for good that they are dead (E6). m.mu is held.
 func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string) {
 	for session, text := range all {
 		k := decodeCard(text)
@@ -218,11 +222,15 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		}
 		n := m.nodes[k.Node]
 		if n == nil {
-			n = &member{sessions: make(map[string]time.Time), missed: make(map[string]time.Time)}
+			n = &member{sessions: make(map[string]listing), missed: make(map[string]time.Time)}
 			m.nodes[k.Node] = n
 		}
 		n.card = k
-		n.sessions[session] = now
+		x, known := n.sessions[session]
+		if !known {
+			x.first = now
+		}
+		n.sessions[session] = listing{x.first, now}
 		delete(n.missed, session)
 		delete(m.dead, k.Node)
 	}
@@ -234,10 +242,10 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		}
 	}
 	for name, n := range m.nodes {
-		for session := range n.sessions {
+		for session, x := range n.sessions {
 			since, known := n.missed[session]
 			switch _, listed := all[session]; {
-			case listed:
+			case listed, now.Sub(x.first) < m.x.c.silenced():
 			case !known:
 				n.missed[session] = now
 				missed = append(missed, session)
@@ -304,7 +312,7 @@ func (m *members) sessionsOf(node string) (sessions []string) {
 	defer m.mu.Unlock()
 	if n := m.nodes[node]; n != nil {
 		sessions = slices.Collect(maps.Keys(n.sessions))
-		slices.SortFunc(sessions, func(a, b string) int { return n.sessions[a].Compare(n.sessions[b]) })
+		slices.SortFunc(sessions, func(a, b string) int { return n.sessions[a].last.Compare(n.sessions[b].last) })
 	}
 	return sessions
 }

@@ -34,6 +34,20 @@ func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
 	}
 }
 
+// A server that was deposed does not list a session that was opened at the new one: it is not asked whether it is dead.
+func TestMembers_ASessionThatWasJustOpened(t *testing.T) {
+	now := time.Now()
+	m := newMembers(&cluster{c: &Coordinator{opts: Options{SessionTTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second}}})
+	all := map[string]string{"a": card{Node: "one"}.encode()}
+	m.list(all, now)
+	if _, missed := m.list(nil, now.Add(900*time.Millisecond)); len(missed) > 0 || !m.lists("a") {
+		t.Errorf("it misses %q", missed)
+	}
+	if _, missed := m.list(nil, now.Add(1200*time.Millisecond)); len(missed) != 1 {
+		t.Errorf("then it misses %q", missed)
+	}
+}
+
 // A list that was asked for before the arbiter said that a session is dead does not bring its node back.
 func TestMembers_AListOfBefore(t *testing.T) {
 	c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}

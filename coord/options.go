@@ -43,7 +43,7 @@ type Options struct {
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
-	// RenewEvery + 3 RetryEvery must be less than SessionTTL - Margin.
+	// RenewEvery + 3 RetryEvery must be less than SessionTTL - Margin, less what Grace is longer than SessionTTL + Margin, and Margin at most.
 	RetryEvery time.Duration
 
 	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL. What
@@ -251,6 +251,12 @@ func (o *Options) validate() error {
 	if o.Grace <= o.SessionTTL+o.Margin {
 		return fmt.Errorf("coord: Options.Grace %v must be more than SessionTTL %v + Margin %v: "+
 			"locks granted before a failover must have lapsed when it ends", o.Grace, o.SessionTTL, o.Margin)
+	}
+	silence := min(o.Grace-o.SessionTTL-o.Margin, o.Margin) // delta
+	if need := o.RenewEvery + 3*o.RetryEvery; need >= o.lease()-silence {
+		return fmt.Errorf("coord: Options.RenewEvery %v + 3 * RetryEvery %v is %v, must be less than SessionTTL %v - Margin %v - %v, for which a server may answer "+
+			"after another one has taken over (Grace %v - SessionTTL - Margin, and Margin at most): a session must survive a failover after three failed renewals",
+			o.RenewEvery, o.RetryEvery, need, o.SessionTTL, o.Margin, silence, o.Grace)
 	}
 	return nil
 }

@@ -54,7 +54,9 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				continue
 			case !r.Alive:
 				return errors.New("coord: the arbiter says that the session is dead")
-			case guard.LeaseLeft && !c.outlives(s.leaseEnds(), r.Grace):
+			// The server before may say that the session is dead once the last renewal there has expired: it
+			// has to be silent by then (rule 3).
+			case guard.LeaseLeft && c.fresh(r.Renewal) && lease.Left(s.leaseEnds(), c.now()) < c.silence():
 				return errTooLittleLeft
 			}
 			x.succeeds()
@@ -81,13 +83,6 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		timer.Reset(c.opts.CallTimeout)
 		c.life.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, over) })
 	}
-}
-
-// outlives reports whether a lease that ends then may be renewed by a server that has so much left
-// of its Grace. While the one before it may answer yet, that one counts the session dead once the
-// last renewal there has expired: it has to be silent when the lease ends (rule 3).
-func (c *Coordinator) outlives(leaseEnds time.Time, grace time.Duration) bool {
-	return c.settles(grace) <= 0 || lease.Left(leaseEnds, c.now()) >= c.silence()
 }
 
 // renewOnce makes a call of Renew.

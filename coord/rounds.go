@@ -64,7 +64,7 @@ func (x *rounds) age(tableInGrace bool) time.Duration {
 
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
 func (c *Coordinator) newcomer(ctx context.Context, r fallback.Renewal) error {
-	if c.settles(r.Grace) <= 0 || !guard.Newcomer {
+	if !c.fresh(r) || !guard.Newcomer {
 		return nil
 	}
 	if !sleep(ctx, c.silenced()) {
@@ -229,11 +229,10 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 // may have found there what the server before lacks. That one answers others yet, and they may end
 // its Grace.
 func (x *rounds) settling() time.Duration {
-	began, _ := x.c.sessions.graces()
 	if !guard.PassOld {
 		return 0
 	}
-	return x.c.silence() + x.c.opts.Margin - x.c.since(began)
+	return x.c.sessions.settledBy().Sub(x.c.now())
 }
 
 // adopted gets rows for holds that rest on an owner, where the arbiter may not have that owner: it may have left in an orderly way, by a

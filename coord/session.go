@@ -186,9 +186,12 @@ var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {
+	if r.Server != c.remote.server || c.remote.met.IsZero() {
+		c.remote.met = c.now()
+	}
 	if c.remote.server != "" && r.Server != c.remote.server {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.remote.server, "is", r.Server)
-		c.sessions.replaced(c.now())
+		c.sessions.replaced(c.now(), c.silenced())
 		c.advise() // its settings may be others
 	}
 	c.adviseNowAndThen()
@@ -196,7 +199,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	switch {
 	case r.Grace > 0 && !c.remote.grace:
 		if c.remote.server == r.Server { // the data were lost, or older ones are there: of the partitions as well
-			c.sessions.replaced(c.now())
+			c.sessions.replaced(c.now(), c.silenced())
 		}
 		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
 	case r.Grace == 0 && c.remote.grace:

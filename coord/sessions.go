@@ -27,9 +27,10 @@ type sessions struct {
 	why     atomic.Pointer[error] // there is none
 	others  liveness              // which of them are dead, as the arbiter has said (rule 2)
 
-	mu      mutex[leafRank] // protects changed, grace, other
+	mu      mutex[leafRank] // protects changed, grace, settled, other
 	changed chan struct{}   // closed when present changes
 	grace   time.Time       // when the latest Grace began that was seen
+	settled time.Time       // when the servers are silent that were there before the Graces that were seen
 	other   time.Time       // when a renewal was answered by another server than before
 
 	sweeps chan struct{} // capacity 1: grace has changed

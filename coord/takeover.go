@@ -136,7 +136,7 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	var out outbox
 	at := g.instant(now)
 	before, _, _ := g.ward.Sets()
-	dropped := g.ward.Recorded(a.Version, g.c.settles(a.Grace) > 0, at)
+	dropped := g.ward.Recorded(a.Version, g.c.fresh(a), at)
 	after, _, _ := g.ward.Sets()
 	for _, session := range dropped {
 		g.ping(session, at, &out) // so that it need not vote for a version that is over

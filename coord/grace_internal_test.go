@@ -1,0 +1,41 @@
+package coord
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// longer is a namespace whose Grace is 42 s, as another process needs that.
+type longer struct{ fallback.Namespace }
+
+func (longer) Grace() time.Duration { return 42 * time.Second }
+
+// For how long the server before may answer is counted from when an answer was read, and with the
+// shortest Grace that another process may have begun.
+func TestGrace_TheServerBeforeMayAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second}}
+		c.sessions.init()
+		sent := c.now()
+		time.Sleep(900 * time.Millisecond)
+		c.graceSeen(7, sent, 12*time.Second)
+		if left := c.sessions.settledBy().Sub(c.now()); left != 2*time.Second {
+			t.Errorf("it was asked %v ago, and may answer for %v", c.since(sent), left)
+		}
+		ns := fallback.Namespace(longer{})
+		c.remote.namespace.Store(&ns)
+		for left, want := range map[time.Duration]time.Duration{
+			11900 * time.Millisecond: 1900 * time.Millisecond, // begun by a process that has not been told
+			41900 * time.Millisecond: 31900 * time.Millisecond,
+			9 * time.Second:          -time.Second,
+			0:                        0,
+		} {
+			if got := c.settles(left); got != want {
+				t.Errorf("of Grace %v are left: the server before may answer for %v, not %v", left, got, want)
+			}
+		}
+	})
+}
