@@ -113,12 +113,17 @@ type remote struct {
 	prompt        atomic.Bool  // ns heeds deadlines by itself
 	queues        atomic.Bool  // lock calls wait for connections
 	health        health       // how it has answered of late
-	server        string       // the server that answered the last renewal; of keepSessions only
-	met           time.Time    // when it first answered one; of keepSessions only
-	grace         bool         // it was in Grace; of keepSessions only
+	server        server       // that answered the last renewal; of keepSessions only
 	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
 	advised       advised
 	cleaner       cleaner
+}
+
+// server is one of the arbiter's, with the table of sessions.
+type server struct {
+	name  string
+	met   time.Time // when it first answered
+	grace bool      // it was in Grace
 }
 
 // silent reports whether an arbiter delivers no messages.

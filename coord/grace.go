@@ -111,8 +111,8 @@ func (c *Coordinator) settles(left time.Duration) time.Duration {
 // so that the one before may answer yet: by its clock, and by this process's, which has not known
 // it for so long. keepSessions alone calls it, and seen after it.
 func (c *Coordinator) fresh(r fallback.Renewal) bool {
-	x := &c.remote
-	return c.settles(r.Grace) > 0 && (x.met.IsZero() || r.Server != x.server || c.since(x.met) < c.silenced())
+	x := &c.remote.server
+	return c.settles(r.Grace) > 0 && (x.met.IsZero() || r.Server != x.name || c.since(x.met) < c.silenced())
 }
 
 // silenced is how long to wait, by this process's clock, until a deposed server is silent: that

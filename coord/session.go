@@ -186,27 +186,27 @@ var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {
-	if r.Server != c.remote.server || c.remote.met.IsZero() {
-		c.remote.met = c.now()
+	was := c.remote.server
+	if c.remote.server.name, c.remote.server.grace = r.Server, r.Grace > 0; r.Server != was.name || was.met.IsZero() {
+		c.remote.server.met = c.now()
 	}
-	if c.remote.server != "" && r.Server != c.remote.server {
-		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", c.remote.server, "is", r.Server)
+	if was.name != "" && r.Server != was.name {
+		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", was.name, "is", r.Server)
 		c.sessions.replaced(c.now(), c.silenced())
 		c.advise() // its settings may be others
 	}
 	c.adviseNowAndThen()
 	c.clean()
 	switch {
-	case r.Grace > 0 && !c.remote.grace:
-		if c.remote.server == r.Server { // the data were lost, or older ones are there: of the partitions as well
+	case r.Grace > 0 && !was.grace:
+		if was.name == r.Server { // the data were lost, or older ones are there: of the partitions as well
 			c.sessions.replaced(c.now(), c.silenced())
 		}
 		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
-	case r.Grace == 0 && c.remote.grace:
+	case r.Grace == 0 && was.grace:
 		c.opts.Logger.Info("holdfast: Grace is over")
 	}
-	c.remote.grace, c.remote.server = r.Grace > 0, r.Server
-	if c.remote.grace {
+	if r.Grace > 0 {
 		c.remote.graceEnds.Store(int64(c.since(c.began) + r.Grace))
 	} else {
 		c.remote.graceEnds.Store(0)
