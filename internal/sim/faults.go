@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -157,6 +158,26 @@ func (w *world) inject(f Fault) {
 // answers is for how long a deposed server answers: a little less than delta, which is a tenth of T here.
 func (w *world) answers() time.Duration { return w.cfg.TTL * 19 / 200 }
 
+// believes makes a node take a deposed server for the present one, for as long as that answers. In
+// half of the runs its calls go to either one, as by connections of before and after.
+func (w *world) believes(s *start, f Fault, set func(x *weather, is bool)) {
+	rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(f.At)+uint64(s.n.number)))
+	end := time.Now().Add(w.answers())
+	var flip func(is bool)
+	flip = func(is bool) {
+		s.client.set(func(x *weather) { set(x, is) })
+		next := time.Until(end)
+		switch {
+		case next <= 0:
+		case f.Both:
+			w.after(min(time.Duration(1+rng.Int64N(40))*time.Millisecond, next), func() { flip(!is && time.Now().Before(end)) })
+		default:
+			w.after(next, func() { flip(false) })
+		}
+	}
+	flip(true)
+}
+
 // failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
 func (w *world) failover(become func(), f Fault) {
 	if w.hasty() {
@@ -166,8 +187,7 @@ func (w *world) failover(become func(), f Fault) {
 	become()
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			s.client.set(func(x *weather) { x.deposed = true })
-			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.deposed = false }) })
+			w.believes(s, f, func(x *weather, is bool) { x.deposed = is })
 		}
 	}
 }
@@ -181,8 +201,7 @@ func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
 	w.s.failoverPart(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			s.client.set(func(x *weather) { x.apart = true })
-			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.apart = false }) })
+			w.believes(s, f, func(x *weather, is bool) { x.apart = is })
 		}
 	}
 }
@@ -202,8 +221,7 @@ func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
 	w.s.failoverTable(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			s.client.set(func(x *weather) { x.table = true })
-			w.after(w.answers(), func() { s.client.set(func(x *weather) { x.table = false }) })
+			w.believes(s, f, func(x *weather, is bool) { x.table = is })
 		}
 	}
 }

@@ -69,9 +69,9 @@ func (f Fault) String() string {
 			s += fmt.Sprintf(" when it has read its clock %d times more", f.Reads)
 		}
 	case failover:
-		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some", f.Late)
+		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some%s", f.Late, f.calls())
 	case part:
-		s += fmt.Sprintf("the server of some partitions will go back to what it is now in %v; the deposed one still answers some", f.Late)
+		s += fmt.Sprintf("the server of some partitions will go back to what it is now in %v; the deposed one still answers some%s", f.Late, f.calls())
 	case rewind:
 		s += fmt.Sprintf("the arbiter will have the data of now in %v, under the same identity", f.Late)
 	case empty:
@@ -88,6 +88,14 @@ func (f Fault) String() string {
 		s += fmt.Sprintf("the network by up to %v for %v", f.Late, f.For)
 	}
 	return s
+}
+
+// calls says of a failover where the calls go of those that the deposed server answers.
+func (f Fault) calls() string {
+	if f.Both {
+		return " calls"
+	}
+	return ""
 }
 
 func (f Fault) some() (list []int) {
