@@ -45,7 +45,8 @@ type IdempotentOptions struct {
 	MaxAnswer int
 
 	// Final reports whether an error with this code is final, and to be replayed. After any other the call may be executed again.
-	// Default: all but Canceled, DeadlineExceeded, ResourceExhausted, Aborted and Unavailable.
+	// An error of package context has the code that the server sends, and one that Is [coord.ErrLost] and has no status counts as
+	// Canceled. Default: all but Canceled, DeadlineExceeded, ResourceExhausted, Aborted and Unavailable.
 	Final func(codes.Code) bool
 
 	// Logger gets a record for each answer that could not be stored. Nil: silent.
@@ -252,10 +253,11 @@ const (
 
 // outcome returns what is to be stored.
 func (x *execution) outcome() (once.State, []byte, error) {
-	if x.err != nil && !x.m.opts.Final(status.Code(x.err)) {
+	told, code := statusOf(x.err)
+	if x.err != nil && !x.m.opts.Final(code) {
 		return once.Failed, nil, nil
 	}
-	s, kind := status.Convert(x.err).Proto(), byte(unary)
+	s, kind := told.Proto(), byte(unary)
 	if stream, ok := x.res.(*recorded); ok {
 		if stream.dropped {
 			return once.NotKept, nil, nil
@@ -280,6 +282,20 @@ func (x *execution) outcome() (once.State, []byte, error) {
 		return 0, nil, errNotKept
 	}
 	return once.Answered, append([]byte{kind}, b...), nil
+}
+
+// statusOf returns the status that gRPC's server makes of a handler's error, and the code that Final
+// is asked about. Where the error says that a lock was lost that is Canceled, as the context's Err is.
+func statusOf(err error) (*status.Status, codes.Code) {
+	s, ok := status.FromError(err)
+	if ok {
+		return s, s.Code()
+	}
+	s = status.FromContextError(err)
+	if errors.Is(err, coord.ErrLost) {
+		return s, codes.Canceled
+	}
+	return s, s.Code()
 }
 
 var errNotKept = status.Error(codes.Internal, "the answer cannot be kept")
