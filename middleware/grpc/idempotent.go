@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -27,7 +29,8 @@ const ReplayedHeader = "idempotent-replayed"
 
 // IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and nil means all defaults.
 type IdempotentOptions struct {
-	// Header is the key of the metadata with the idempotency key. Default "idempotency-key". Calls without it pass.
+	// Header is the key of the metadata with the idempotency key, of letters, digits, "-", "_" and "."; capitals count as small letters.
+	// Default "idempotency-key". Calls without it pass.
 	Header string
 
 	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s. Negative: not at all.
@@ -71,7 +74,9 @@ type Idempotency struct {
 // scope is the user or tenant that the key is of: the same key in two scopes is two keys. A repeated call has to have the same method and
 // request (InvalidArgument otherwise). That the handler is about to run is stored before it does, and its answer before the caller
 // gets it. If the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition. The handler's
-// context does not end with the caller's, but when the lock of the key is lost. It panics if c, store or scope is nil or an option negative.
+// context does not end with the caller's, but when the lock of the key is lost.
+//
+// It panics if c, store or scope is nil, TTL or StoreTimeout negative, or Header a key that metadata cannot have.
 func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opts *IdempotentOptions) *Idempotency {
 	if c == nil || store == nil || scope == nil {
 		panic("holdgrpc: Idempotent needs a coordinator, a Store and a scope")
@@ -83,6 +88,9 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	o := &m.opts
 	if o.Header == "" {
 		o.Header = "idempotency-key"
+	}
+	if o.Header = strings.ToLower(o.Header); !carried(o.Header) {
+		panic(fmt.Sprintf("holdgrpc: IdempotentOptions.Header: metadata cannot have the key %q", o.Header))
 	}
 	for _, d := range []struct {
 		field *time.Duration
@@ -106,6 +114,13 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	}
 	m.machine = once.Machine{Locks: c, Store: store, Wait: o.Wait, MaxWaiters: -1, TTL: o.TTL, StoreTimeout: o.StoreTimeout}
 	return m
+}
+
+// carried reports whether callers can send metadata with this key, which is in lower case.
+func carried(key string) bool {
+	return !strings.HasPrefix(key, "grpc-") && !strings.ContainsFunc(key, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
+	})
 }
 
 func final(c codes.Code) bool {
