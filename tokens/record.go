@@ -30,7 +30,7 @@ type Store interface {
 // A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens are a [Secret] each: a record can
 // be printed and logged. Stores keep either its fields, by [Secret.Reveal], or what [Record.Encode] returns: its form is stable.
 type Record struct {
-	// Fence is the token of the lock under which this was written; Step counts the writes under that lock.
+	// Fence is the token of the lock under which this was written; Step orders the writes under that lock, from 0.
 	Fence uint64 `json:"fence"`
 	Step  uint32 `json:"step"`
 
@@ -98,8 +98,10 @@ func DecodeRecord(text []byte) (Record, error) {
 	return r, nil
 }
 
-// Steps under one lock: the mark, and what became of it. A late duplicate of the first cannot undo the second.
+// Steps under one lock: what an earlier holder of this process could not store, the mark, and what
+// became of it. A late duplicate of one cannot undo the next.
 const (
+	keptStep = 0
 	markStep = 1
 	lastStep = 2
 )

@@ -76,7 +76,7 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	case pending == nil:
 	case r.Spending.Fence == pending.Fence: // still the mark under which we got it
 		r = *pending
-		r.Fence, r.Step = uint64(l.Fence()), lastStep
+		r.Fence, r.Step = uint64(l.Fence()), keptStep // it may have aged: then the mark follows
 		if err := k.save(ctx, name, r); err != nil {
 			return r, err
 		}
