@@ -170,8 +170,7 @@ func (c *Coordinator) partOf(key string) keyPart {
 		}
 	}
 	if b, ok := s.Share.(*block); ok {
-		used := 0
-		if k.Free, used, k.Reading = b.callers(); used == 0 {
+		if k.Free, k.Readers, k.Reading = b.callers(); k.Readers == 0 {
 			k.Locked, k.Kept = false, true
 		}
 		if len(k.Reading) > 0 {

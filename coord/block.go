@@ -410,17 +410,19 @@ func (b *block) linger() {
 	}
 }
 
-// callers returns how many permits of the block no caller has, and how many callers have, and the labels of those, sorted, so many at
-// most.
-func (b *block) callers() (free, used int, labels []string) {
+// callers returns how many permits of the block no caller has, how many callers have some, and the labels of those, sorted, so many
+// at most.
+func (b *block) callers() (free, n int, labels []string) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	for i := range b.uses {
+		if b.uses[i].n > 0 {
+			n++
+		}
 		if f := b.uses[i].f; f != nil && f.label != "" {
 			labels = append(labels, f.label)
 		}
 	}
 	slices.Sort(labels)
-	used = int(b.used())
-	return int(b.size) - used, used, labels[:min(len(labels), mostWaiters)]
+	return int(b.size - b.used()), n, labels[:min(len(labels), mostWaiters)]
 }

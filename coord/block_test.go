@@ -250,7 +250,7 @@ func TestBlock_Ends(t *testing.T) {
 		}
 		live := x.Context()
 		info, err := s.Inspect(t.Context())
-		if err != nil || len(info.Shared) != 1 || info.Shared[0].Permits != 4 || info.Shared[0].Free != 1 {
+		if err != nil || len(info.Shared) != 1 || info.Shared[0].Permits != 4 || info.Shared[0].Free != 1 || info.Shared[0].Readers != 2 {
 			t.Fatalf("%+v, %v", info.Shared, err)
 		}
 		if err := s.Break(t.Context(), info.Shared[0].Fence, "stuck"); err != nil {

@@ -47,8 +47,10 @@ type KeyHolder struct {
 	Turns int       `json:"turns,omitempty"` // locks under the present hold, or since another process asked for the key
 	Label string    `json:"label,omitempty"` // of WithLabel; with readers, one of Labels
 
-	Readers int      `json:"readers,omitempty"` // callers that read; 0: it keeps the lock for the next one, or could not be asked
-	Labels  []string `json:"labels,omitempty"`  // of readers that have one, or of callers with permits, sorted
+	// Readers are callers that read, or that have permits of the block. 0: the process keeps the lock or the block for the next one, or
+	// could not be asked.
+	Readers int      `json:"readers,omitempty"`
+	Labels  []string `json:"labels,omitempty"` // of readers that have one, or of callers with permits, sorted
 
 	Permits int `json:"permits,omitempty"` // of a semaphore, which this holder has: a block that its callers share
 	Of      int `json:"of,omitempty"`      // and how many the semaphore has

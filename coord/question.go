@@ -63,9 +63,9 @@ type keyPart struct {
 	Waited  time.Duration `json:"waited,omitempty"`
 	Labels  []string      `json:"labels,omitempty"` // of callers that wait
 	Given   *givenPart    `json:"given,omitempty"`
-	Queue   []string      `json:"queue,omitempty"` // sessions of nodes that wait; "": the node that answers
-	Names   [][]byte      `json:"names,omitempty"` // of a key: its holds that are not exclusive, as far as the node knows
-	Readers int           `json:"readers,omitempty"`
+	Queue   []string      `json:"queue,omitempty"`   // sessions of nodes that wait; "": the node that answers
+	Names   [][]byte      `json:"names,omitempty"`   // of a key: its holds that are not exclusive, as far as the node knows
+	Readers int           `json:"readers,omitempty"` // or callers with permits
 	Reading []string      `json:"reading,omitempty"` // labels of readers, or of callers with permits
 	Free    int           `json:"free,omitempty"`    // permits that no caller has
 }

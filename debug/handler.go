@@ -135,7 +135,7 @@ type Key struct {
 	Semaphore *Semaphore `json:"semaphore,omitempty"` // of the same key; nil: its permits are neither in use nor waited for
 }
 
-// A Semaphore is what the page shows of a semaphore. Shared are its holders, some of which may keep permits for their next callers.
+// A Semaphore is what the page shows of a semaphore. Shared are its holders, which may keep permits for their next callers (Free).
 type Semaphore struct {
 	coord.KeyInfo
 	InUse int `json:"inUse"` // permits that callers have
@@ -374,7 +374,7 @@ func (h *handler) inspect(ctx context.Context, key string) (k Key, err error) {
 	for _, x := range permits.Shared {
 		k.Semaphore.Of = x.Of
 		if x.Locked {
-			k.Semaphore.InUse += x.Permits
+			k.Semaphore.InUse += x.Permits - x.Free
 		}
 	}
 	for _, x := range permits.Waiters {

@@ -381,6 +381,50 @@ func TestHandler_Permits(t *testing.T) {
 	}
 }
 
+// Of a block of permits that callers use in part, the page says how many are in use, how many are free, and how many callers there are.
+func TestHandler_PermitsOfABlockInPart(t *testing.T) {
+	t.Parallel()
+	c := open(t, fallback.NewMemory(), &coord.Options{Name: "anna", Handoff: coord.Handoff{Linger: time.Minute}})
+	take := func(n int) coord.Permits {
+		p, err := c.Semaphore("reports", 40).Acquire(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if err := take(10).Release(); err != nil {
+		t.Fatal(err)
+	}
+	s := site(t, c, nil)
+	look := func() (k debug.Key, row string) {
+		_, text, _ := do(t, s, "GET", "/debug/locks/keys/reports", curl, nil, nil)
+		if err := json.Unmarshal([]byte(text), &k); err != nil || k.Semaphore == nil || len(k.Semaphore.Shared) != 1 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		_, page, _ := do(t, s, "GET", "/debug/locks/keys/reports", browser, nil, nil)
+		contains(t, page, fmt.Sprintf("%d of 40 permits in use", k.Semaphore.InUse), `<th class="n">free`)
+		_, row, _ = strings.Cut(page, "<td>10 of 40 permits")
+		row, _, _ = strings.Cut(row, "</tr>")
+		return k, row
+	}
+	if k, row := look(); k.Semaphore.InUse != 0 || !strings.HasPrefix(row, `, kept or not known<td class="n">10<td class="n">0<td>`) {
+		t.Errorf("kept: %+v, %s", k.Semaphore, row)
+	}
+	mine := []coord.Permits{take(1), take(2), take(4)}
+	if k, row := look(); k.Semaphore.InUse != 7 || !strings.HasPrefix(row, `<td class="n">3<td class="n">3<td>`) {
+		t.Errorf("7 of 10 in use: %+v, %s", k.Semaphore, row)
+	}
+	mine = append(mine, take(3))
+	if k, row := look(); k.Semaphore.InUse != 10 || !strings.HasPrefix(row, `<td class="n">0<td class="n">4<td>`) {
+		t.Errorf("10 of 10 in use: %+v, %s", k.Semaphore, row)
+	}
+	for _, p := range mine {
+		if err := p.Release(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // What is wrong is said at the top: a node that does not answer, and without a cluster there is a page as well.
 func TestHandler_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()

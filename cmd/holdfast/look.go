@@ -166,10 +166,20 @@ func (s *settings) showKey(info *coord.KeyInfo, permits bool) error {
 		s.out.line("%s", text)
 	}
 	if len(info.Shared) > 0 {
-		rows := [][]string{{"HAS", "HOST:PID", "MODE", "CALLERS", "HELD", "TOKEN", "LABELS"}}
+		rows := [][]string{{"HAS", "HOST:PID", "MODE", "FREE", "CALLERS", "HELD", "TOKEN", "LABELS"}}
 		for _, h := range info.Shared {
-			labels := cmp.Or(strings.Join(h.Labels, ", "), h.Label)
-			rows = append(rows, []string{who(&h.Process), where(&h.Process), h.Mode, number(h.Readers), since(h.Since), token(h.Fence), labels})
+			labels, free := cmp.Or(strings.Join(h.Labels, ", "), h.Label), ""
+			if h.Locked || h.Free > 0 { // else the process could not be asked
+				free = strconv.Itoa(h.Free)
+			}
+			rows = append(rows, []string{
+				who(&h.Process), where(&h.Process), h.Mode, free, number(h.Readers), since(h.Since), token(h.Fence), labels,
+			})
+		}
+		if !permits {
+			for i := range rows {
+				rows[i] = slices.Delete(rows[i], 3, 4)
+			}
 		}
 		if err := s.out.table(rows); err != nil {
 			return err

@@ -163,6 +163,47 @@ func TestCommands_ReadersAndPermits(t *testing.T) {
 	}
 }
 
+// Of a block of permits that callers use in part, inspect says how many are free, and how many callers there are.
+func TestInspect_PermitsOfABlockInPart(t *testing.T) {
+	n := newNamespace(t)
+	anna := n.open(&coord.Options{
+		Name: "anna", Handoff: coord.Handoff{Linger: time.Minute},
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 400 * time.Millisecond},
+	})
+	settled(t, anna)
+	s := anna.Semaphore("reports", 40)
+	take := func(n int) coord.Permits {
+		p, err := s.Acquire(t.Context(), n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if err := take(10).Release(); err != nil {
+		t.Fatal(err)
+	}
+	two, five := take(2), take(5)
+	out := n.start("inspect", "reports", "--permits").want(0)
+	for _, columns := range []string{"MODE FREE CALLERS HELD", "10 of 40 permits 3 2 "} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), columns) {
+			t.Errorf("%q is not in %s", columns, out)
+		}
+	}
+	if err := errors.Join(two.Release(), five.Release()); err != nil {
+		t.Error(err)
+	}
+	r, err := anna.RLock(t.Context(), "reports")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := n.start("inspect", "reports").want(0); strings.Contains(out, "FREE") {
+		t.Errorf("readers have permits: %s", out)
+	}
+	if err := r.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 // diagnosis runs doctor, and checks its status and that a finding of that level says so and tells what to do.
 func (n *namespace) diagnosis(status int, level, what, text, do string, args ...string) {
 	n.t.Helper()
