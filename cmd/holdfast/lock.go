@@ -26,6 +26,8 @@ one. Permits (-n) have no token. Signals go to the command and what it has start
    126   the command cannot be run, 127: it is not there
    128+n a signal n ended the command, or the wait for the lock
 
+A command may end with these numbers by itself: then holdfast writes nothing.
+
 A holdfast that is killed takes the command with it (on Linux), and its lock is free when its session has expired. One that is stopped
 (SIGSTOP) cannot end the command: what the command writes to is protected by the token alone.`
 
@@ -193,7 +195,8 @@ func (x *execution) lock(ctx context.Context, c *coord.Coordinator, key string, 
 		return err
 	}
 	defer func() { _ = free() }()
-	return x.run(l, env, args)
+	_, err = x.run(l, env, args)
+	return err
 }
 
 func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string, args []string, value string) error {
@@ -210,30 +213,30 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 			return err
 		}
 		l := term.Lock()
-		err = x.run(l, []string{"HOLDFAST_KEY=" + l.Key(), "HOLDFAST_FENCE=" + l.Fence().String()}, args)
-		if status, ok := errors.AsType[*statusError](err); ok && status.status == statusLost {
-			fmt.Fprintln(os.Stderr, "holdfast:", printable(status.Error()))
-			if got := x.askedToEnd(); got != 0 {
-				return &statusError{statusSignal + int(got), fmt.Errorf("ended by a signal while the command ran: %v", got)}
-			}
-			continue
-		}
+		lost, err := x.run(l, []string{"HOLDFAST_KEY=" + l.Key(), "HOLDFAST_FENCE=" + l.Fence().String()}, args)
 		end, cancel := context.WithTimeout(context.Background(), time.Second)
-		_ = term.Resign(end)
+		_ = term.Resign(end) // of a lost term, too: Campaign waits for each term that has not ended
 		cancel()
-		return err
+		if !lost {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, "holdfast:", printable(err.Error()))
+		if got := x.askedToEnd(); got != 0 {
+			return &statusError{statusSignal + int(got), fmt.Errorf("ended by a signal while the command ran: %v", got)}
+		}
 	}
 }
 
-// run runs the command until it has ended. It is ended if the lock is lost.
-func (x *execution) run(l hold, env, args []string) error {
+// run runs the command until it has ended. It is ended if the lock is lost, which lost tells: the
+// command may end with statusLost by itself.
+func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
 	signal.Stop(x.first)
 	defer signal.Notify(x.first, ending...)
 	for more := true; more; { // what came before is not the command's
 		select {
 		case got := <-x.signals:
 			if slices.Contains(ending, got) { // in the moment in which the lock came
-				return signalError{got.(syscall.Signal)}
+				return false, signalError{got.(syscall.Signal)}
 			}
 		default:
 			more = false
@@ -241,32 +244,33 @@ func (x *execution) run(l hold, env, args []string) error {
 	}
 	p, err := startProcess(args, append(os.Environ(), env...))
 	if err != nil {
-		return err
+		return false, err
 	}
-	lost := l.Context().Done()
+	over := l.Context()
+	losing := over.Done() // nil once it was noticed
 	var kill <-chan time.Time
 	for {
 		select {
 		case got := <-x.signals:
 			x.note(got)
 			p.signal(got.(syscall.Signal))
-		case <-lost:
-			lost = nil
-			fmt.Fprintln(os.Stderr, "holdfast: ending the command:", printable(context.Cause(l.Context()).Error()))
+		case <-losing:
+			losing = nil
+			fmt.Fprintln(os.Stderr, "holdfast: ending the command:", printable(context.Cause(over).Error()))
 			p.signal(syscall.SIGTERM)
 			p.signal(syscall.SIGCONT) // a stopped one would not notice
 			kill = time.After(x.killAfter)
 		case <-kill:
 			p.signal(syscall.SIGKILL)
 		case status := <-p.done:
-			if lost == nil {
+			if losing == nil {
 				p.signal(syscall.SIGKILL) // what it has started and left behind
-				return &statusError{statusLost, fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(l.Context()))}
+				return true, &statusError{statusLost, fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(over))}
 			}
 			if status == 0 {
-				return nil
+				return false, nil
 			}
-			return &statusError{status, nil}
+			return false, &statusError{status, nil}
 		}
 	}
 }

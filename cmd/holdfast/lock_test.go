@@ -28,6 +28,8 @@ func TestLock_TheCommandAndItsEnd(t *testing.T) {
 	}{
 		{"its status is kept (947)", []string{"lock", "k", "--", "sh", "-c", "exit 7"}, "", 7, "", ""},
 		{"success", []string{"lock", "k", "--", "true"}, "", 0, "", ""},
+		{"as if the lock were lost", []string{"lock", "k", "--", "sh", "-c", "exit 124"}, "", 124, "", ""},
+		{"as if the lock were another's", []string{"lock", "k", "--", "sh", "-c", "exit 75"}, "", 75, "", ""},
 		{"a signal ends it", []string{"lock", "k", "--", "sh", "-c", "kill -9 $$"}, "", 128 + 9, "", ""},
 		{"its arguments are its own (776, 1063)", []string{"lock", "k", "--", "printf", "%s,", "-v", "--try", "--json", "a b"}, "", 0, "-v,--try,--json,a b,", ""},
 		{"flags come before the dashes", []string{"lock", "k", "--wait", "5s", "--", "printf", "%s", "--json"}, "", 0, "--json", ""},
@@ -198,6 +200,22 @@ func TestElect_HandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.want(128 + int(syscall.SIGTERM))
+}
+
+// A command that ends with the status of a lost lock has ended by itself: so has the term, and the
+// next candidate leads.
+func TestElect_ACommandEndsLikeALostLock(t *testing.T) {
+	n := newNamespace(t)
+	n.open(&coord.Options{Name: "app"})
+	first := n.start("elect", "e", "--", "sh", "-c", fmt.Sprintf("echo leads; cat >/dev/null; exit %d", statusLost))
+	first.says("leads")
+	second := n.start("elect", "e", "--", "sh", "-c", "echo leads")
+	_ = first.in.Close()
+	if out := first.want(statusLost); strings.Contains(out, "leads") || first.err.Len() > 0 {
+		t.Errorf("output %q, errors %q", out, first.err.String())
+	}
+	second.says("leads")
+	second.want(0)
 }
 
 // A signal while a command runs is the command's: a leader that has lived through one campaigns again when it loses its term.
