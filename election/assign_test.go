@@ -163,6 +163,52 @@ func TestAssign_ACrash(t *testing.T) {
 	})
 }
 
+// Members tell again and again that they are there. Each time puts a plan off by no more than Pause.
+func TestAssign_PlansThoughMembersRefresh(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		members int
+		opts    election.Options
+	}{
+		{"one, a long Pause", 1, election.Options{Pause: 15 * time.Second}},
+		{"three, a short Keep", 3, election.Options{Keep: 3 * time.Second}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				var assigned sync.Map
+				var work sync.WaitGroup
+				ctx, cancel := context.WithCancel(t.Context())
+				for i := range tt.members {
+					o := tt.opts
+					o.ID = fmt.Sprint("worker", i)
+					e, err := election.New(start(t, a, nil), "feed", &o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					work.Go(func() {
+						_ = e.Assign(ctx, 6, func(ctx context.Context, s election.Shard) error {
+							assigned.Store(s.Number, true)
+							<-ctx.Done()
+							return context.Cause(ctx)
+						})
+					})
+					time.Sleep(o.Keep / 9)
+				}
+				time.Sleep(time.Minute)
+				n := 0
+				for range assigned.Range {
+					n++
+				}
+				if n != 6 {
+					t.Errorf("%d of 6 shards are assigned", n)
+				}
+				cancel()
+				work.Wait()
+			})
+		})
+	}
+}
+
 func TestAssign_CallsAgainWhatReturns(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		e := join(t, start(t, a, nil), nil)

@@ -127,21 +127,26 @@ func (s *members) plan(ctx context.Context, t *Term, n int) error {
 	for _, id := range last.members() {
 		watch(id)
 	}
-	// The first plan, and what new members change, waits: processes often start together.
-	timer := time.NewTimer(s.e.opts.Pause)
+	// The first plan, and what new members change, waits: processes often start together. Members
+	// also announce that they are still there, which moves no plan that is due.
+	due, timer := time.Now().Add(s.e.opts.Pause), time.NewTimer(s.e.opts.Pause)
 	defer timer.Stop()
+	wait := func(d time.Duration) {
+		due = time.Now().Add(d)
+		timer.Reset(d)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-changed:
-			timer.Reset(s.e.opts.Pause)
+			wait(min(s.e.opts.Pause, time.Until(due)))
 			continue
 		case id := <-gone:
 			delete(known, id)
 		case <-timer.C:
 		}
-		timer.Reset(s.e.opts.Keep / 3)
+		wait(s.e.opts.Keep / 3)
 		if list, _, err := s.list(ctx); err == nil {
 			for _, x := range list {
 				watch(x.ID)
@@ -155,7 +160,7 @@ func (s *members) plan(ctx context.Context, t *Term, n int) error {
 			continue
 		}
 		if err := t.Publish(ctx, next.encode()); err != nil {
-			timer.Reset(s.e.opts.Pause)
+			wait(s.e.opts.Pause)
 		}
 		last = next // a plan that was not stored is with the next refreshment
 	}
