@@ -15,9 +15,11 @@ func (x *sessions) graceSince(t time.Time) bool {
 }
 
 // sweepSince makes verify look at every partition, if it has not since Grace began somewhere. Grace
-// begins when a partition is looked at; so it begins everywhere at about the same time.
-func (x *sessions) sweepSince(began time.Time) {
+// begins when a partition is looked at; so it begins everywhere at about the same time. The server
+// before is silent once it is settled.
+func (x *sessions) sweepSince(began, settled time.Time) {
 	x.mu.Lock()
+	x.settled = lease.Later(x.settled, settled)
 	if began.After(x.grace) {
 		x.grace = began
 	}
@@ -28,13 +30,12 @@ func (x *sessions) sweepSince(began time.Time) {
 	}
 }
 
-// replaced is sweepSince for another server, which may know of no Grace that was seen before. The one
-// before may answer for so long.
-func (x *sessions) replaced(now time.Time, silence time.Duration) {
+// replaced is sweepSince for another server, which may know of no Grace that was seen before.
+func (x *sessions) replaced(now, settled time.Time) {
 	x.mu.Lock()
-	x.other, x.settled = now, lease.Later(x.settled, now.Add(silence))
+	x.other = now
 	x.mu.Unlock()
-	x.sweepSince(now)
+	x.sweepSince(now, settled)
 }
 
 // graceOver notes that all Graces are over which were seen up to that time.
@@ -68,10 +69,7 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
 	}
-	c.sessions.mu.Lock()
-	c.sessions.settled = lease.Later(c.sessions.settled, c.now().Add(c.settles(left)))
-	c.sessions.mu.Unlock()
-	c.sessions.sweepSince(c.graceBegan(sent, left))
+	c.sessions.sweepSince(c.graceBegan(sent, left), c.now().Add(c.settles(left)))
 	if s := c.sessions.current(); s != nil {
 		s.rounds.inGrace(p)
 	}

@@ -186,13 +186,14 @@ var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and
 // seen notices that another server has answered, and Grace. It is called by one goroutine at a
 // time.
 func (c *Coordinator) seen(r fallback.Renewal) {
-	was := c.remote.server
-	if c.remote.server.name, c.remote.server.grace = r.Server, r.Grace > 0; r.Server != was.name || was.met.IsZero() {
-		c.remote.server.met = c.now()
+	was, now := c.remote.server, c.now()
+	c.remote.server = server{name: r.Server, met: was.met, grace: r.Grace > 0}
+	if r.Server != was.name || was.met.IsZero() {
+		c.remote.server.met = now
 	}
 	if was.name != "" && r.Server != was.name {
 		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", was.name, "is", r.Server)
-		c.sessions.replaced(c.now(), c.silenced())
+		c.sessions.replaced(now, now.Add(c.silenced()))
 		c.advise() // its settings may be others
 	}
 	c.adviseNowAndThen()
@@ -200,7 +201,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 	switch {
 	case r.Grace > 0 && !was.grace:
 		if was.name == r.Server { // the data were lost, or older ones are there: of the partitions as well
-			c.sessions.replaced(c.now(), c.silenced())
+			c.sessions.replaced(now, now.Add(c.silenced()))
 		}
 		c.opts.Logger.Warn("holdfast: Grace: nothing new is granted by the arbiter", "left", r.Grace)
 	case r.Grace == 0 && was.grace:

@@ -125,12 +125,7 @@ func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(&tokens.Options{SaveTimeout: 10 * time.Second})
 		broken := errors.New("broken")
-		w.store.set(func(r tokens.Record) error {
-			if r.AccessToken.Reveal() == "a2" {
-				return broken
-			}
-			return nil
-		}, nil)
+		w.store.refuse("a2", broken)
 		begin := time.Now()
 		w.wantError(k, broken)
 		if d := time.Since(begin); d < 9*time.Second || d > 11*time.Second {
@@ -156,12 +151,7 @@ func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
 		k, _ := w.keeper(&tokens.Options{SaveTimeout: time.Second})
 		other, _ := w.keeper(nil)
 		broken := errors.New("broken")
-		w.store.set(func(r tokens.Record) error {
-			if r.AccessToken.Reveal() == "a2" {
-				return broken
-			}
-			return nil
-		}, nil)
+		w.store.refuse("a2", broken)
 		w.wantError(k, broken)
 		w.store.set(nil, nil)
 		login := &oauth2.Token{AccessToken: "new", RefreshToken: "new", Expiry: time.Now().Add(time.Hour)}

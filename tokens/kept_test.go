@@ -14,12 +14,7 @@ func (w *world) outage() *tokens.Keeper {
 	w.provider.life = time.Minute
 	k, _ := w.keeper(&tokens.Options{SaveTimeout: 10 * time.Second})
 	broken := errors.New("broken")
-	w.store.set(func(r tokens.Record) error {
-		if r.AccessToken.Reveal() == "a2" {
-			return broken
-		}
-		return nil
-	}, nil)
+	w.store.refuse("a2", broken)
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(backoff) {
 		w.wantError(k, broken)
 	}

@@ -195,6 +195,16 @@ func (s *hooked) set(before, after func(tokens.Record) error) {
 	s.before, s.after = before, after
 }
 
+// refuse makes the store refuse one access token.
+func (s *hooked) refuse(token string, err error) {
+	s.set(func(r tokens.Record) error {
+		if r.AccessToken.Reveal() == token {
+			return err
+		}
+		return nil
+	}, nil)
+}
+
 func (s *hooked) Load(ctx context.Context, account string) (tokens.Record, error) {
 	s.mu.Lock()
 	s.loads++

@@ -219,12 +219,7 @@ func TestForgottenSecretsDoNotStay(t *testing.T) {
 				k, _ := w.keeper(&tokens.Options{SaveTimeout: time.Second})
 				other, _ := w.keeper(nil)
 				broken := errors.New("broken")
-				w.store.set(func(r tokens.Record) error {
-					if r.AccessToken.Reveal() == "a2" {
-						return broken
-					}
-					return nil
-				}, nil)
+				w.store.refuse("a2", broken)
 				w.wantError(k, broken)
 				if m := tokens.Memory(k, "alice"); !strings.Contains(m, "r2") || strings.Contains(m, "r1") {
 					w.Errorf("remembered: %s", m) // the token that is not stored, and no other

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -157,6 +158,8 @@ type client struct {
 	w     *world
 	of    *start
 	clock *clock // of the node
+
+	misled atomic.Int64 // how often it took a deposed server for the present one
 
 	mu      sync.Mutex // protects what follows
 	weather weather

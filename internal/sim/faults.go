@@ -158,19 +158,21 @@ func (w *world) inject(f Fault) {
 // answers is for how long a deposed server answers: a little less than delta, which is a tenth of T here.
 func (w *world) answers() time.Duration { return w.cfg.TTL * 19 / 200 }
 
-// believes makes a node take a deposed server for the present one, for as long as that answers. In
-// half of the runs its calls go to either one, as by connections of before and after.
-func (w *world) believes(s *start, f Fault, set func(x *weather, is bool)) {
+// mislead makes a node take a deposed server for the present one, for as long as that answers, or
+// until it is misled by another one. In half of these faults its calls go to either one, as by
+// connections of before and after.
+func (w *world) mislead(s *start, f Fault, set func(x *weather, is bool)) {
 	rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(f.At)+uint64(s.n.number)))
-	end := time.Now().Add(w.answers())
+	end, this := time.Now().Add(w.answers()), s.client.misled.Add(1)
 	var flip func(is bool)
 	flip = func(is bool) {
+		is = is && time.Now().Before(end) && s.client.misled.Load() == this
 		s.client.set(func(x *weather) { set(x, is) })
 		next := time.Until(end)
 		switch {
 		case next <= 0:
 		case f.Both:
-			w.after(min(time.Duration(1+rng.Int64N(40))*time.Millisecond, next), func() { flip(!is && time.Now().Before(end)) })
+			w.after(min(time.Duration(1+rng.Int64N(40))*time.Millisecond, next), func() { flip(!is) })
 		default:
 			w.after(next, func() { flip(false) })
 		}
@@ -187,7 +189,7 @@ func (w *world) failover(become func(), f Fault) {
 	become()
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			w.believes(s, f, func(x *weather, is bool) { x.deposed = is })
+			w.mislead(s, f, func(x *weather, is bool) { x.deposed = is })
 		}
 	}
 }
@@ -201,7 +203,7 @@ func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
 	w.s.failoverPart(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			w.believes(s, f, func(x *weather, is bool) { x.apart = is })
+			w.mislead(s, f, func(x *weather, is bool) { x.apart = is })
 		}
 	}
 }
@@ -215,13 +217,14 @@ func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
 	w.say("it is the server of the sessions only")
 	for _, n := range w.nodes { // the copy that is deposed has all partitions
 		if s := n.now; s != nil {
+			s.client.misled.Add(1)
 			s.client.set(func(x *weather) { x.deposed = false })
 		}
 	}
 	w.s.failoverTable(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
-			w.believes(s, f, func(x *weather, is bool) { x.table = is })
+			w.mislead(s, f, func(x *weather, is bool) { x.table = is })
 		}
 	}
 }

@@ -1,0 +1,106 @@
+package coord
+
+import (
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// card is what a process publishes beside its session at the arbiter. The arbiter is what all nodes
+// authenticate to, so a card is believed where gossip is not.
+type card struct {
+	Name    string // Options.Name
+	Node    string // name of this start of the process in the cluster
+	Gossip  string // address of its gossip
+	Peer    string // address of its peer port
+	Service string // Cluster.Service
+	Key     string // fingerprint of the key that its streams prove; empty with Cluster.PeerTLS
+
+	// Takeover is Cluster.Takeover, 0 if the node is no guardian. Promises are for as long, so only nodes with the same
+	// one guard each other.
+	Takeover time.Duration
+
+	Host    string // name of the host
+	PID     int    // of the process
+	Answers bool   // the node answers questions: see question
+
+	Keepalive time.Duration // Cluster.Keepalive, for observers
+}
+
+func (c card) encode() string {
+	var text strings.Builder
+	for _, f := range [...]struct{ name, value string }{ // sorted by name
+		{"d", lasting(c.Takeover)}, {"g", c.Gossip}, {"h", c.Host}, {"k", c.Key}, {"ka", lasting(c.Keepalive)}, {"n", c.Node}, {"name", c.Name},
+		{"p", c.Peer}, {"pid", c.pid()}, {"q", c.answers()}, {"s", c.Service},
+	} {
+		if f.value == "" {
+			continue
+		}
+		if text.Len() > 0 {
+			text.WriteByte('&')
+		}
+		text.WriteString(f.name + "=" + url.QueryEscape(f.value))
+	}
+	return text.String()
+}
+
+// decodeCard is the inverse of encode. Fields that it does not know are of a later version.
+func decodeCard(text string) card {
+	v, err := url.ParseQuery(text)
+	if err != nil {
+		return card{}
+	}
+	k := card{Name: v.Get("name"), Node: v.Get("n"), Gossip: v.Get("g"), Peer: v.Get("p"), Service: v.Get("s"), Key: v.Get("k")}
+	if d, err := time.ParseDuration(v.Get("d")); err == nil {
+		k.Takeover = d
+	}
+	if d, err := time.ParseDuration(v.Get("ka")); err == nil {
+		k.Keepalive = d
+	}
+	k.Host, k.Answers = v.Get("h"), v.Get("q") != ""
+	k.PID, _ = strconv.Atoi(v.Get("pid"))
+	return k
+}
+
+// pid and answers are what encode writes of PID and Answers.
+func (c card) pid() string {
+	if c.PID == 0 {
+		return ""
+	}
+	return strconv.Itoa(c.PID)
+}
+
+func (c card) answers() string {
+	if !c.Answers {
+		return ""
+	}
+	return "1"
+}
+
+// lasting is what encode writes of a duration.
+func lasting(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// registration is what the arbiter keeps of a session.
+func (c *Coordinator) registration() fallback.Registration {
+	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
+	if x := c.cluster; x != nil {
+		k.Answers, k.Keepalive = true, c.opts.Cluster.Keepalive
+		k.Node, k.Gossip, k.Peer, k.Service = x.self.name, x.ring.Gossip(), x.self.told, c.opts.Cluster.Service
+		if x.self.identity != nil {
+			k.Key = x.self.identity.Fingerprint()
+		}
+		if _, ok := c.remote.ns.(fallback.Burier); ok {
+			k.Takeover = c.opts.takeover()
+		}
+	}
+	return fallback.Registration{TTL: c.opts.SessionTTL, Info: k.encode()}
+}
