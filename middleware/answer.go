@@ -32,6 +32,11 @@ func (a *answer) write(w http.ResponseWriter) {
 	if len(a.body) > 0 && bodyAllowed(a.status) {
 		_, _ = w.Write(a.body) // the client has gone
 	}
+	if len(a.trailer) == 0 {
+		return
+	}
+	// Or HTTP/1.1 sends a length, and no trailers but those that the header announces.
+	_ = http.NewResponseController(w).Flush()
 	for name, values := range a.trailer {
 		h[name] = slices.Clone(values)
 	}

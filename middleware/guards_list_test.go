@@ -5,7 +5,31 @@ var guards = []guard{
 	// Handlers that return without an answer, and adapters.
 	{
 		what: "silence is no answer to keep", file: "idempotent_attempt.go",
-		old: "if x.rw.silent() && !x.rw.refused {", new: "if false {", tests: "TestIdempotent_HandlerThatWritesNothing",
+		old: "if (x.rw.silent() || x.rw.cut()) && !x.rw.refused {", new: "if x.rw.cut() {", tests: "TestIdempotent_HandlerThatWritesNothing",
+	},
+	{
+		what: "gRPC without a status is no answer to keep", file: "idempotent_attempt.go",
+		old: "x.rw.silent() || x.rw.cut()", new: "x.rw.silent()", tests: "TestIdempotent_GRPCWithoutStatus",
+	},
+	{
+		what: "gRPC's code is the outcome", file: "idempotent_attempt.go",
+		old: "Final(rw.meant())", new: "Final(rw.status)", tests: "TestIdempotent_GRPCCodes TestIdempotent_GRPCFinal TestIdempotent_GRPCTooLarge",
+	},
+	{
+		what: "gRPC's code is the outcome of a real call", file: "idempotent_attempt.go", dir: "grpc",
+		old: "Final(rw.meant())", new: "Final(rw.status)", tests: "TestIdempotent_CodesByHTTP",
+	},
+	{
+		what: "gRPC without a status is the rest of a real call", file: "idempotent_attempt.go", dir: "grpc",
+		old: "x.rw.silent() || x.rw.cut()", new: "x.rw.silent()", tests: "TestIdempotent_LossByHTTP",
+	},
+	{
+		what: "replays have no length before trailers", file: "answer.go",
+		old: "_ = http.NewResponseController(w).Flush()", new: "_ = w", tests: "TestIdempotent_GRPCReplay",
+	},
+	{
+		what: "nothing is read past a frame", file: "answer_grpc.go",
+		old: "if uint64(size) > uint64(len(rest)) {", new: "if false {", tests: "TestIdempotent_GRPCBodiesWithoutCode",
 	},
 	{
 		what: "silence is no answer to share", file: "recorder.go",

@@ -61,6 +61,12 @@ const (
 // Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the deadlines of
 // [http.ResponseController] are for the first client. A panic goes on to the server.
 //
+// Of an answer by gRPC (as of grpc.Server.ServeHTTP) or gRPC-Web the code counts, see
+// IdempotentOptions.Final; one by gRPC without a code is no answer. The codes of Connect's streams,
+// and of gRPC-Web that compresses its trailers or is too large to keep, are not read, and Connect's
+// aborted, which is 409, is final. The interceptor of middleware/grpc compares messages, which a
+// client may encode in another way when it repeats them, where this compares bytes.
+//
 // A replay has the headers that the handler set, but for Date, Set-Cookie (see IdempotentOptions.KeepCookies) and those of the
 // connection; those that were set around Idempotent are set there again. A request with the key and the scope of another, and otherwise
 // the same, gets its answer: put authentication outside.

@@ -24,7 +24,7 @@ func TestIdempotentKeepsCookiesIfAsked(t *testing.T) {
 }
 
 func TestIdempotentAnswersThatAreNotFinal(t *testing.T) {
-	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 423: false, 425: false, 429: false, 500: true, 502: false, 503: false, 504: false} {
+	for status, final := range map[int]bool{200: true, 400: true, 404: true, 409: true, 408: false, 423: false, 425: false, 429: false, 499: false, 500: true, 502: false, 503: false, 504: false} {
 		s := open(t, 2, nil, nil, func(n int64, w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, n)

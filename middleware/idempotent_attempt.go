@@ -113,7 +113,7 @@ func (x *attempt) Run(l coord.Lock) []byte {
 			"pattern", x.r.Pattern, "status", x.rw.status)
 		return nil
 	}
-	if x.rw.silent() && !x.rw.refused {
+	if (x.rw.silent() || x.rw.cut()) && !x.rw.refused {
 		x.m.logger.Error("holdfast: a handler has returned without an answer; a repeated request will be refused", "key", l.Key(),
 			"fence", l.Fence(), "pattern", x.r.Pattern)
 		return nil
@@ -142,7 +142,7 @@ func (x *attempt) execute(rw *recorder, h *held) {
 // outcome is the record of what the handler has answered.
 func (x *attempt) outcome(rw *recorder) *record {
 	switch {
-	case rw.refused || !x.m.opts.Final(rw.status):
+	case rw.refused || !x.m.opts.Final(rw.meant()):
 		return &record{state: failed, print: x.print}
 	case !rw.kept:
 		return &record{state: notKept, print: x.print, status: rw.status}

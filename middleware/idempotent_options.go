@@ -44,8 +44,10 @@ type IdempotentOptions struct {
 	// Final tells whether an answer of that status is final, and to be replayed. After any other the request may be executed
 	// again, so the handler must not have done what may not be done twice. A panic counts as 500; if that is final, the outcome
 	// is unknown. A request that a middleware of this package further in has refused was not executed, and Final is not asked.
-	// Default: all but 408, 423, 425, 429, 502, 503 and 504. So a handler that fails with 500, or panics, is not run again: it
-	// may have done half of its work.
+	// An answer of gRPC or gRPC-Web has 200, so Final is asked about what its code is in HTTP, by
+	// google/rpc/code.proto: 499 for Canceled, 503 for Unavailable. For Aborted that is 423.
+	// Default: all but 408, 423, 425, 429, 499, 502, 503 and 504. So a handler that fails with 500,
+	// or panics, is not run again: it may have done half of its work.
 	Final func(status int) bool
 
 	// Replayed is called before an answer is replayed, such as to note that on the request's span.
@@ -122,7 +124,7 @@ func (o *IdempotentOptions) validate() error {
 func final(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
-		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		statusClientClosed, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return false
 	}
 	return true

@@ -11,20 +11,27 @@ func isGRPC(r *http.Request) bool {
 	if r == nil || r.ProtoMajor < 2 || len(r.Header["Content-Type"]) == 0 {
 		return false
 	}
-	kind := r.Header["Content-Type"][0]
-	return kind == "application/grpc" || strings.HasPrefix(kind, "application/grpc+") || strings.HasPrefix(kind, "application/grpc;")
+	return grpcKind(r.Header["Content-Type"][0])
 }
 
-// The codes of gRPC that problems have.
+// The codes of gRPC.
 const (
+	grpcOK                 = 0
+	grpcCanceled           = 1
+	grpcUnknown            = 2
 	grpcInvalidArgument    = 3
+	grpcDeadlineExceeded   = 4
+	grpcNotFound           = 5
 	grpcAlreadyExists      = 6
 	grpcPermissionDenied   = 7
 	grpcResourceExhausted  = 8
 	grpcFailedPrecondition = 9
 	grpcAborted            = 10
+	grpcOutOfRange         = 11
+	grpcUnimplemented      = 12
 	grpcInternal           = 13
 	grpcUnavailable        = 14
+	grpcDataLoss           = 15
 	grpcUnauthenticated    = 16
 )
 
