@@ -145,8 +145,7 @@ func (n *redisSpace) runLock(ctx context.Context, c call, r fallback.LockRequest
 // lockNow executes a lock call that has entered.
 func (n *redisSpace) lockNow(ctx context.Context, g *gate, c call, r fallback.LockRequest) (v any, err error) {
 	if r.Inline && honoursDeadline(n.conns.locks) {
-		v, err = n.one(ctx, c)
-		n.next(g)
+		v, err = n.inline(ctx, g, c)
 	} else {
 		v, err = goOn(ctx, r.Limit, &n.calls, func(ctx context.Context) (any, error) {
 			defer n.next(g)
@@ -154,6 +153,12 @@ func (n *redisSpace) lockNow(ctx context.Context, g *gate, c call, r fallback.Lo
 		})
 	}
 	return v, n.locked(err)
+}
+
+// inline executes a lock call in the caller's goroutine, which a hook of the client may end.
+func (n *redisSpace) inline(ctx context.Context, g *gate, c call) (any, error) {
+	defer n.next(g)
+	return n.one(ctx, c)
 }
 
 // locked says what an error of a lock call means, and remembers it if no other call will fare better.

@@ -35,9 +35,13 @@ type job struct {
 	Grace    time.Duration // Q
 	Tasks    []task
 
+	AllReplicas int // see redisarbiter.Options
+
 	Cluster bool   // the workers share out the partitions
 	Peer    string // see coord.Cluster; empty: the default
 	Told    string // PeerAdvertise; likewise
+
+	Takeover time.Duration // see coord.Cluster; 0: the default
 }
 
 // task is what one goroutine of a worker does until the worker has to end: lock one of the keys, work with it, unlock.
@@ -128,7 +132,7 @@ func workAs(text string) error {
 			orders <- t
 		}
 	}()
-	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold}), &coord.Options{
+	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: j.Cold, AllReplicas: j.AllReplicas}), &coord.Options{
 		Namespace:   namespace,
 		Partitions:  partitions,
 		SessionTTL:  j.TTL,
@@ -177,7 +181,7 @@ func (j job) cluster() *coord.Cluster {
 		return nil
 	}
 	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Peer: j.Peer, PeerAdvertise: j.Told, Keepalive: 200 * time.Millisecond,
-		Debounce: 300 * time.Millisecond}
+		Debounce: 300 * time.Millisecond, Takeover: j.Takeover}
 }
 
 // introduce tells the judge of the session that the process has, and of the next ones: what the records name as owners.
