@@ -199,6 +199,55 @@ func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
 	}
 }
 
+// A renewal that makes an entry anew counts once the replicas have it. If its answer is lost, that goes for the next one, too, be it the
+// client's own repetition.
+func TestAllReplicas_TheAnswerThatAnEntryWasMissingIsLost(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	replica := follow(t, s, always...)
+	proxy := redistest.StartProxy(t, s.Addr)
+	c := dial(t, proxy.Addr)
+	n := attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 100 * time.Millisecond}, replicas)
+	await.Until(t, "it is opened", func() bool { return enterSession(t.Context(), n, "a") == nil })
+	reg := fallback.Registration{TTL: 10 * time.Second}
+	renew := func() (err error) {
+		var a fallback.Renewal
+		if a, err = n.Renew(t.Context(), "a", reg); err == nil {
+			reg.Seen = a.Expiry
+		}
+		return err
+	}
+	if err := renew(); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := renew(); err != nil {
+		t.Errorf("a renewal of an entry that the replicas have waits for them: %v", err)
+	}
+	if err := s.Client(t).HDel(t.Context(), sessionsKey, "s:a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Lose("evalsha")
+	for range 3 {
+		if err := renew(); err == nil {
+			t.Fatal("it counts, and no replica has it")
+		}
+	}
+	if proxy.Lost.Load() != 1 {
+		t.Errorf("%d answers were lost", proxy.Lost.Load())
+	}
+	if err := replica.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "it is renewed", func() bool { return renew() == nil })
+	if n := replica.Client(t).HExists(t.Context(), sessionsKey, "s:a"); !n.Val() {
+		t.Error("the replica lacks it")
+	}
+}
+
 // A replica that is promoted knows each session, whatever it lacks, and a round is complete once
 // each has spoken, in Grace of the table, too.
 func TestAllReplicas_Promoted(t *testing.T) {

@@ -7,7 +7,7 @@
 -- all replicas have it.
 -- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith), 'lost' (the table) or 'other' (a namespace that was made anew, in another way), identity of the server, ms left of Grace, number of
 -- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, 1 if
--- that is complete, and 1 if the table did not have the session.
+-- that is complete, and 1 if the table did not have the session, or may not have had it before a renewal that this one does not know of.
 -- Without a clock also: entries of the table, each its field and its text.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
@@ -21,6 +21,8 @@ if OPENED ~= (ARGV[15] == '1') then
   return {'other', server, 0, 0, '', 0, 0, 0, '', 0, 0}
 end
 local unknown = not expiry
+-- The renewal that made the entry told no process that it had: its answer was lost, or is on its way.
+local unheard = OPENED and expiry and grace > 0 and not complete() and expiry > tonumber(ARGV[6])
 if unknown and grace > 0 and complete() and ARGV[3] == 'renew' then
   older(now + Q) -- it lacks one: it is of a backup, say
 end
@@ -71,7 +73,7 @@ end
 if f[7] then
   fields = fields + 1
 end
-local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace='), round, all, unknown and 1 or 0}
+local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace='), round, all, (unknown or unheard) and 1 or 0}
 if OBSERVED then
   local entries
   if answer[4] <= tonumber(ARGV[10]) then
