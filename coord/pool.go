@@ -195,7 +195,7 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (P
 // little of that, and it asks once more only.
 func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
 	x, err := p.ask(ctx, n, n, true, label)
-	if !errors.Is(err, ErrLocked) {
+	if !refusal(err) {
 		return x, err
 	}
 	now := p.c.moment()
@@ -208,11 +208,17 @@ func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error)
 	p.makeRoom(room)
 	for pause := firstRoom; sleep(room, pause); pause *= 2 {
 		x, err = p.ask(ctx, n, n, true, label)
-		if !errors.Is(err, ErrLocked) || tight || pause >= lastRoom {
+		if !refusal(err) || tight || pause >= lastRoom {
 			break
 		}
 	}
 	return x, err
+}
+
+// refusal reports whether a caller that tries was refused permits that others have, or only keep.
+func refusal(err error) bool {
+	_, size := errors.AsType[*SizeError](err)
+	return size || errors.Is(err, ErrLocked)
 }
 
 // Pauses of a caller that tries, while processes give back what they keep.

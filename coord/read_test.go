@@ -379,6 +379,31 @@ func TestSemaphore_AnotherSize(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) { differentSizes(t, start(t, a, nil), start(t, a, nil)) })
 }
 
+// What processes only keep is in the way of no caller that tries with another number of permits.
+func TestSemaphore_AnotherSizeTried(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		keeps := &coord.Options{Handoff: coord.Handoff{Linger: time.Minute}}
+		one, two := start(t, a, keeps), start(t, a, keeps)
+		for i, c := range []*coord.Coordinator{one, two, two, one} {
+			p, err := c.Semaphore("k", 3+i).TryAcquire(t.Context(), 2)
+			if err != nil {
+				t.Fatalf("%d: %v", i, err)
+			}
+			if err := p.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestSemaphore_KeyThatLooksLikeAName(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		if _, err := start(t, a, nil).Semaphore("s1\x00\xff", 3).Acquire(t.Context(), 1); !errors.Is(err, coord.ErrInvalidKey) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSemaphore_AnotherSizeInACluster(t *testing.T) {
 	takes.Seconds(t)
 	store := fallback.NewMemory()

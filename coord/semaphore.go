@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // A Semaphore has permits, of which callers of all processes together have no more than there are.
@@ -59,6 +61,9 @@ const semaphorePrefix = "\x00"
 // last ones of its block that are.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	s := &Semaphore{c: c, key: key, err: validateKey(key)}
+	if s.err == nil && fallback.IsName(semaphorePrefix+key) {
+		s.err = fmt.Errorf("%w: a semaphore's key must not be letters, digits or slashes, NUL and 0xff", ErrInvalidKey)
+	}
 	if s.err == nil && (n < 1 || uint64(n) > math.MaxUint32) {
 		s.err = fmt.Errorf("coord: Semaphore: %d permits of key %s; there has to be 1 at least, and 4294967295 at most", n, quoted(key))
 	}

@@ -74,11 +74,11 @@ func (x *Pledge) Retract() {
 }
 
 // Share notes that callers share a turn. They are asked to make way when another caller or node asks
-// for the key; at once, if one has. If none is inside then, the turn ends with that.
+// for the key; at once, if one has. If none is inside then, the turn ends with that. A turn that has
+// ended concerns them no more.
 func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now time.Time, fx *Effects) {
 	k := t.Key(fence)
 	if k == nil {
-		callers.Shut()
 		return
 	}
 	x.callers, t.pledge = callers, x
