@@ -25,7 +25,9 @@ type Options struct {
 }
 
 // Driver is a [database.Driver] that locks by a key. Once that lock was lost, no further migration
-// runs. One that runs goes on: migrate has no way to tell it.
+// runs. One that runs goes on: migrate has no way to tell it. Its version is recorded as clean when
+// it has ended, and the call, such as Up, returns an error that Is [coord.ErrLost]. The next call
+// locks anew.
 type Driver struct {
 	database.Driver
 	c    *coord.Coordinator
@@ -82,31 +84,59 @@ func (d *Driver) Lock() error {
 	return nil
 }
 
-// Unlock implements [database.Driver]. Its error Is [coord.ErrLost] if the lock was lost.
-func (d *Driver) Unlock() error { return d.lock().Unlock() }
+// Unlock implements [database.Driver]. It returns nil also if the lock was lost, as migrate takes
+// itself to be locked for good after an error: what was done under the lock has told the loss.
+func (d *Driver) Unlock() error {
+	if err := d.lock().Unlock(); !errors.Is(err, coord.ErrLost) {
+		return err
+	}
+	return nil
+}
 
-// Run implements [database.Driver].
+// Run implements [database.Driver]. After a loss the migration does not run. If its version was
+// recorded before, it remains dirty.
 func (d *Driver) Run(migration io.Reader) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	return d.Driver.Run(migration)
+	if err := d.Driver.Run(migration); err != nil {
+		return d.tell(err)
+	}
+	return nil // migrate records the end of the migration, and is told there
 }
 
-// SetVersion implements [database.Driver].
+// SetVersion implements [database.Driver]. After a loss no version becomes dirty, so no migration
+// begins. That one has ended is recorded also after a loss, and then the error Is [coord.ErrLost]:
+// until then the dirty version keeps other processes from migrating.
 func (d *Driver) SetVersion(version int, dirty bool) error {
+	if !dirty {
+		return d.tell(d.Driver.SetVersion(version, false))
+	}
 	if err := d.check(); err != nil {
 		return err
 	}
-	return d.Driver.SetVersion(version, dirty)
+	return d.Driver.SetVersion(version, true)
 }
 
-// Drop implements [database.Driver].
+// Drop implements [database.Driver]. Its error Is [coord.ErrLost] if the lock was lost before or
+// meanwhile.
 func (d *Driver) Drop() error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	return d.Driver.Drop()
+	return d.tell(d.Driver.Drop())
+}
+
+// tell returns err, and with it that the lock was lost.
+func (d *Driver) tell(err error) error {
+	lost := d.check()
+	switch {
+	case lost == nil:
+		return err
+	case err == nil:
+		return lost
+	}
+	return errors.Join(err, lost)
 }
 
 // check returns an error if the lock was lost.

@@ -43,29 +43,38 @@ func (h hooked) Run(migration io.Reader) error {
 	return h.Driver.Run(migration)
 }
 
-// up migrates a database of its own.
-func up(c *coord.Coordinator, key string, run func() error) error {
+// open returns what migrates a database of its own. Close it.
+func open(c *coord.Coordinator, key string, run func() error) (*lib.Migrate, error) {
 	inner, err := (&sqlite.Sqlite{}).Open("sqlite://:memory:")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d, err := migrate.Wrap(hooked{inner, run}, c, key, &migrate.Options{Wait: time.Minute})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files, err := iofs.New(fstest.MapFS{
 		"1_a.up.sql": {Data: []byte("CREATE TABLE a (x INTEGER)")},
 		"2_b.up.sql": {Data: []byte("CREATE TABLE b (x INTEGER)")},
 	}, ".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := lib.NewWithInstance("files", files, "sqlite", d)
+	if err != nil {
+		return nil, err
+	}
+	m.LockTimeout = 2 * time.Minute
+	return m, nil
+}
+
+// up migrates a database of its own.
+func up(c *coord.Coordinator, key string, run func() error) error {
+	m, err := open(c, key, run)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	m.LockTimeout = 2 * time.Minute
 	return m.Up()
 }
 
@@ -90,23 +99,73 @@ func TestDriver(t *testing.T) {
 
 func TestDriver_Processes(t *testing.T) { processtest.Run(t, section) }
 
-// After a loss no further migration runs.
+// After a loss no further migration runs. The one that ran is recorded, the loss is told, and the next call locks anew.
 func TestDriver_Lost(t *testing.T) {
-	c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
+	for lost := 1; lost <= 2; lost++ {
+		t.Run(fmt.Sprint("in migration ", lost), func(t *testing.T) {
+			c := adaptertest.Start(t, fallback.NewMemory(), nil)
+			runs := 0
+			m, err := open(c, "k", func() error {
+				if runs++; runs != lost {
+					return nil
+				}
+				return loseLock(t.Context(), c, "k")
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if err := m.Up(); runs != lost || !errors.Is(err, coord.ErrLost) {
+				t.Errorf("%d runs, %v", runs, err)
+			}
+			if v, dirty, err := m.Version(); v != uint(lost) || dirty || err != nil {
+				t.Errorf("version %d, dirty %v, %v", v, dirty, err)
+			}
+			if err := m.Up(); runs != 2 || err != nil && !errors.Is(err, lib.ErrNoChange) {
+				t.Errorf("again: %d runs, %v", runs, err)
+			}
+		})
+	}
+}
+
+// A loss between the version and the migration leaves the version dirty: the migration does not run.
+func TestDriver_LostBeforeTheMigration(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	d, err := migrate.Wrap(kept{}, c, "k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs := 0
-	err = up(c, "k", func() error {
-		runs++
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		c.Close(ctx) // which does not wait for the lock
-		return nil
-	})
-	if runs != 1 || !errors.Is(err, coord.ErrLost) {
-		t.Errorf("%d runs, %v", runs, err)
+	if err := errors.Join(d.Lock(), d.SetVersion(1, true), loseLock(t.Context(), c, "k")); err != nil {
+		t.Fatal(err)
 	}
+	for what, err := range map[string]error{
+		"a migration": d.Run(strings.NewReader("")), "the next version": d.SetVersion(2, true), "Drop": d.Drop(),
+		"a version that is clean": d.SetVersion(1, false),
+	} {
+		if !errors.Is(err, coord.ErrLost) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := d.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := d.Unlock(); !errors.Is(err, coord.ErrUnlocked) {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+// kept is a database that accepts all.
+type kept struct{ database.Driver }
+
+func (kept) SetVersion(int, bool) error { return nil }
+
+// loseLock takes the key's lock away from its holder.
+func loseLock(ctx context.Context, c *coord.Coordinator, key string) error {
+	info, err := c.Inspect(ctx, key)
+	if err != nil {
+		return err
+	}
+	return c.Break(ctx, key, info.Holder.Fence, "a test")
 }
 
 func TestDriver_Locked(t *testing.T) {
