@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
 
 // parser takes lines with seconds.
-var parser = robfig.NewParser(robfig.Second | robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow)
+var parser = robfig.NewParser(robfig.Second | robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor)
 
 // The period of tests that take time, and the lines for both.
 const (
@@ -57,6 +58,23 @@ func TestOnce(t *testing.T) {
 
 func TestOnce_Processes(t *testing.T) {
 	processtest.RunSlots(t, short, once(shortLine, &cron.Options{Keep: short / 2}))
+}
+
+// "@every" is due a period after each process's start: keep is the period, less what delays differ
+// by. With half of it, three processes run the job each 40 s.
+func TestOnce_Every(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var runs atomic.Int32
+		start := once("@every 1m", &cron.Options{Keep: 55 * time.Second})
+		for range 3 {
+			defer start(t, coordtest.Start(t, a, nil), func(context.Context) { runs.Add(1) })()
+			time.Sleep(20 * time.Second)
+		}
+		time.Sleep(20 * time.Minute)
+		if n := runs.Load(); n < 19 || n > 21 {
+			t.Errorf("%d runs in 21 minutes", n)
+		}
+	})
 }
 
 // What cron's parser makes of a line is a schedule of package periodic.

@@ -36,9 +36,17 @@ type LockerOption func(*Locker)
 // does and most others do not. See periodic.Options.
 func WithStore(store coord.ShareStore) LockerOption { return func(l *Locker) { l.store = store } }
 
-// NewLocker returns a Locker for jobs with a period longer than keep. Half of the period is a good
-// choice; jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker.
-// Where the arbiter keeps no results and there is no [WithStore], the error Is [coord.ErrNoResults].
+// NewLocker returns a Locker for jobs with a period longer than keep. The first instance for which
+// a job is due after keep runs it, so keep goes by the kind of the schedule:
+//
+//   - A CronJob, a DailyJob and others by the wall clock are due in all instances together. Half of
+//     the period is a good choice.
+//   - A DurationJob, or "@every", is due a period after the instance's start, so in each one at
+//     another moment. keep is the period, less what delays differ by: 55 s for a minute. With half
+//     of it, three instances run the job each 40 s.
+//
+// Jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker. Where the
+// arbiter keeps no results and there is no [WithStore], the error Is [coord.ErrNoResults].
 func NewLocker(c *coord.Coordinator, keep time.Duration, opts ...LockerOption) (*Locker, error) {
 	switch {
 	case c == nil:

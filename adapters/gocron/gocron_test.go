@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,13 +26,13 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// schedule starts a scheduler with a job that is due each period.
-func schedule(t *testing.T, period time.Duration, job func(context.Context), opts ...lib.SchedulerOption) (stop func()) {
+// schedule starts a scheduler with a job.
+func schedule(t *testing.T, due lib.JobDefinition, job func(context.Context), opts ...lib.SchedulerOption) (stop func()) {
 	s, err := lib.NewScheduler(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.NewJob(lib.DurationJob(period), lib.NewTask(job), lib.WithName("report")); err != nil {
+	if _, err := s.NewJob(due, lib.NewTask(job), lib.WithName("report")); err != nil {
 		t.Fatal(err)
 	}
 	s.Start()
@@ -47,11 +48,11 @@ type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context))
 
 func locked(period time.Duration) starter {
 	return func(t *testing.T, c *coord.Coordinator, job func(context.Context)) func() {
-		l, err := gocron.NewLocker(c, period/2)
+		l, err := gocron.NewLocker(c, period-period/12)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return schedule(t, period, job, lib.WithDistributedLocker(l), lib.WithStopTimeout(time.Minute))
+		return schedule(t, lib.DurationJob(period), job, lib.WithDistributedLocker(l), lib.WithStopTimeout(time.Minute))
 	}
 }
 
@@ -62,7 +63,7 @@ func elected(period time.Duration) starter {
 			t.Fatal(err)
 		}
 		x := gocron.NewElector(e)
-		stop := schedule(t, period, job, lib.WithDistributedElector(x), lib.WithStopTimeout(time.Minute))
+		stop := schedule(t, lib.DurationJob(period), job, lib.WithDistributedElector(x), lib.WithStopTimeout(time.Minute))
 		return func() {
 			stop()
 			x.Close()
@@ -76,6 +77,49 @@ func TestLocker(t *testing.T) {
 
 func TestElector(t *testing.T) {
 	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: elected(time.Minute)})
+}
+
+// A CronJob is due in all processes together: half of the period is kept. A DurationJob is due a
+// period after each one's start: nearly all of it is. With half, three run the job each 40 s.
+func TestLocker_Phases(t *testing.T) {
+	for name, x := range map[string]struct {
+		keep time.Duration
+		job  lib.JobDefinition
+	}{
+		"CronJob":     {30 * time.Second, lib.CronJob("* * * * *", false)},
+		"DurationJob": {55 * time.Second, lib.DurationJob(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+				var mu sync.Mutex
+				var began []time.Time
+				job := func(context.Context) {
+					mu.Lock()
+					defer mu.Unlock()
+					began = append(began, time.Now())
+				}
+				for range 3 {
+					l, err := gocron.NewLocker(coordtest.Start(t, a, nil), x.keep)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer schedule(t, x.job, job, lib.WithDistributedLocker(l))()
+					time.Sleep(20 * time.Second)
+				}
+				time.Sleep(20*time.Minute + 5*time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				if n := len(began); n < 20 || n > 21 {
+					t.Errorf("%d runs in 21 minutes", n)
+				}
+				for i := range began {
+					if i > 0 && began[i].Sub(began[i-1]) < x.keep {
+						t.Errorf("run %d began %v after the one before", i, began[i].Sub(began[i-1]))
+					}
+				}
+			})
+		})
+	}
 }
 
 // short is the period of tests that take time.
