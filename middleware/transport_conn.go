@@ -93,7 +93,7 @@ func (c *h2Conn) changed() {
 	case closed:
 		t.forget(c)
 	case !c.busy || c.InFlight() > 0:
-	case len(all) >= t.MaxIdleConnsPerHost || t.DisableKeepAlives:
+	case len(all) >= t.maxIdle() || t.DisableKeepAlives:
 		c.busy, closed = false, true
 	default:
 		if t.idle == nil {
@@ -106,6 +106,14 @@ func (c *h2Conn) changed() {
 	if closed {
 		c.Close()
 	}
+}
+
+// maxIdle returns how many idle connections a node may have.
+func (t *Transport) maxIdle() int {
+	if t.MaxIdleConnsPerHost == 0 { // as net/http has it
+		return http.DefaultMaxIdleConnsPerHost
+	}
+	return t.MaxIdleConnsPerHost
 }
 
 // forget takes the connection out of the idle ones. t.mu is held.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/await"
@@ -326,5 +327,40 @@ func TestTransport_Zero(t *testing.T) {
 	}
 	if got, want := x.tr.IdleConnTimeout, middleware.NewTransport().IdleConnTimeout; got != want {
 		t.Errorf("idle connections last %v, want %v", got, want)
+	}
+}
+
+// An http.Transport that says nothing of idle connections keeps as many as net/http does, also by HTTP/2.
+func TestTransport_DefaultOfIdleConnections(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	var dials atomic.Int32
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			dials.Add(1)
+		}
+	}
+	begin(t, s, s.Start)
+	tr := &middleware.Transport{Transport: new(http.Transport)}
+	defer tr.CloseIdleConnections()
+	for range 10 {
+		r, err := http.NewRequest(http.MethodGet, s.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ProtoMajor, r.ProtoMinor = 2, 0
+		res, err := tr.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); string(body) != "HTTP/2.0" || err != nil {
+			t.Errorf("%s, %v", body, err)
+		}
+		res.Body.Close()
+	}
+	if n := dials.Load(); n > 5 { // the end of a request may be known after the next one has begun
+		t.Errorf("%d connections for 10 requests, one after another", n)
 	}
 }
