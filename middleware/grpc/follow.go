@@ -28,6 +28,9 @@ type link struct {
 	used time.Time // by the last call that was told to go there; guarded by the Follower's mu
 }
 
+// patience is for how long a call waits to be told of an owner, and to be connected to it.
+const patience = time.Second
+
 // disuse is for how long a Follower keeps what is not connected and not used: nodes that have gone.
 const disuse = 10 * time.Minute
 
@@ -67,8 +70,10 @@ func (f *Follower) Unary(
 	return invoke(ctx, method, req, res, cc, opts...)
 }
 
-// Stream is for grpc.WithStreamInterceptor. It asks for the key's owner before it makes the stream, which costs a round trip. A server
-// without Route answers by its handler: let it have Route for all streams.
+// Stream is for grpc.WithStreamInterceptor. It asks for the key's owner before it makes the stream,
+// which costs a round trip, and a second where the server does not answer. Let servers have [Route]
+// outermost, for all streams: without it a handler begins twice, first with a stream that ends before
+// a message comes, and then with the caller's.
 func (f *Follower) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -80,9 +85,10 @@ func (f *Follower) Stream(
 	return stream(ctx, desc, cc, method, opts...)
 }
 
-// ask returns where to go, empty if nowhere else.
+// ask returns where to go, empty if nowhere else. It sends no message, and does not close its side:
+// for a handler without Route that would be a call.
 func (f *Follower) ask(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer) string {
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, followHeader, "ask"))
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, followHeader, "ask"), patience)
 	defer cancel()
 	s, err := stream(ctx, desc, cc, method)
 	if err == nil {
@@ -103,7 +109,7 @@ func (f *Follower) reach(ctx context.Context, target string) *grpc.ClientConn {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		switch s := conn.GetState(); s {

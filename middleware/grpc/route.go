@@ -37,9 +37,14 @@ type Router struct {
 	opts RouteOptions
 }
 
-// Route tells callers that have a [Follower] which node owns the key of their call, where its lock is a local one: by a status
-// Unavailable with an errdetails.ErrorInfo (ReasonNotOwner, Domain, "target"), before anything is executed. Calls of others are served
-// here. It never decides about exclusion, so that a wrong guess costs time only. It panics if c or key is nil.
+// Route tells callers that have a [Follower] which node owns the key of their call, where its lock is
+// a local one: by a status Unavailable with an errdetails.ErrorInfo (ReasonNotOwner, Domain, "target"),
+// before anything is executed. The caller's retry policy does not retry it. Calls of others are served
+// here. It never decides about exclusion, so that a wrong guess costs time only. It panics if c or key
+// is nil.
+//
+// Let it be the outermost interceptor, or come after those only that do not read a stream: a Follower
+// asks for the owner of a stream's key before it sends a message, and [Idempotent] waits for one.
 func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Router {
 	if c == nil || key == nil {
 		panic("holdgrpc: Route needs a coordinator and a KeyFunc")
@@ -56,9 +61,13 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Router {
 	return r
 }
 
+// noRetry keeps the caller's retry policy from calling this node again before its [Follower] is told.
+var noRetry = metadata.Pairs("grpc-retry-pushback-ms", "-1")
+
 // Unary is for grpc.UnaryInterceptor and grpc.ChainUnaryInterceptor.
 func (r *Router) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if err := r.look(ctx, info.FullMethod, req); err != nil {
+		_ = grpc.SetTrailer(ctx, noRetry)
 		return nil, err
 	}
 	return next(ctx, req)
@@ -67,6 +76,7 @@ func (r *Router) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 // Stream is for grpc.StreamInterceptor and grpc.ChainStreamInterceptor.
 func (r *Router) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if err := r.look(ss.Context(), info.FullMethod, nil); err != nil {
+		ss.SetTrailer(noRetry)
 		return err
 	}
 	return next(srv, ss)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,18 +15,20 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
 // cluster is start, and returns what listens, and an order that the second node owns.
-func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Listener, order string) {
-	nodes, all := start(t, target)
+func cluster(t *testing.T, target func(coord.NodeInfo) string, opts ...grpc.ServerOption) (nodes [2]net.Listener, order string) {
+	nodes, all := start(t, target, opts...)
 	for i := range 1000 {
 		if n, ok := all[0].Owner(middleware.JoinKey("order", fmt.Sprint(i))); ok && !n.Self {
 			return nodes, fmt.Sprint(i)
@@ -35,7 +39,7 @@ func cluster(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Lis
 }
 
 // start starts two nodes whose services answer with their number.
-func start(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Listener, all [2]*coord.Coordinator) {
+func start(t *testing.T, target func(coord.NodeInfo) string, opts ...grpc.ServerOption) (nodes [2]net.Listener, all [2]*coord.Coordinator) {
 	a := fallback.NewMemory()
 	for i := range nodes {
 		nodes[i] = listen(t)
@@ -62,7 +66,7 @@ func start(t *testing.T, target func(coord.NodeInfo) string) (nodes [2]net.Liste
 				}
 				return ss.SendMsg(wrapperspb.String(fmt.Sprint("node ", i)))
 			},
-		}, grpc.ChainUnaryInterceptor(route.Unary, s.Unary), grpc.ChainStreamInterceptor(route.Stream, s.Stream))
+		}, append(opts, grpc.ChainUnaryInterceptor(route.Unary, s.Unary), grpc.ChainStreamInterceptor(route.Stream, s.Stream))...)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -125,5 +129,64 @@ func TestRoute_OwnerNotReached(t *testing.T) {
 		if at, err := ask(t.Context(), conn, order); at != "node 0" || err != nil {
 			t.Errorf("%s: %s, %v", way, at, err)
 		}
+	}
+}
+
+// A client that is told where to go does not try the node again before, whatever it does about UNAVAILABLE.
+func TestRoute_NotRetried(t *testing.T) {
+	var attempts atomic.Int32 // at both nodes
+	nodes, order := cluster(t, nil, grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
+		attempts.Add(1)
+		return ctx, nil
+	}))
+	f := holdgrpc.Follow(grpc.WithTransportCredentials(insecure.NewCredentials()))
+	defer f.Close()
+	retries := grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+		"maxAttempts": 4, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`)
+	for way, ask := range ways {
+		for i, want := range []int32{2, map[string]int32{"unary": 1, "stream": 2}[way]} { // a stream asks its owner, too
+			attempts.Store(0)
+			conn := dial(t, nodes[i], retries, grpc.WithUnaryInterceptor(f.Unary), grpc.WithStreamInterceptor(f.Stream))
+			if at, err := ask(t.Context(), conn, order); at != "node 1" || err != nil || attempts.Load() != want {
+				t.Errorf("%s to node %d: %s, %v, %d attempts, want %d", way, i, at, err, attempts.Load(), want)
+			}
+		}
+	}
+}
+
+// A server that does not answer who the owner is, as it waits for the stream's first message, serves the stream.
+func TestFollower_NoAnswer(t *testing.T) {
+	takes.Seconds(t)
+	c := locks(t, fallback.NewMemory(), nil)
+	idempotent := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, nil)
+	route := holdgrpc.Route(c, byOrder, nil)
+	l := listen(t)
+	var lists atomic.Int32
+	serve(t, l, &service{
+		watch: func(ss grpc.ServerStream) error {
+			var m wrapperspb.StringValue
+			if err := ss.RecvMsg(&m); err != nil {
+				return err
+			}
+			return ss.SendMsg(&m)
+		},
+		list: func(m *wrapperspb.StringValue, ss grpc.ServerStream) error {
+			lists.Add(1)
+			return ss.SendMsg(m)
+		},
+	}, grpc.StreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		if info.FullMethod == watch {
+			return next(srv, ss) // which has no Route
+		}
+		return idempotent.Stream(srv, ss, info, func(srv any, ss grpc.ServerStream) error { return route.Stream(srv, ss, info, next) })
+	}))
+	f := holdgrpc.Follow(grpc.WithTransportCredentials(insecure.NewCredentials()))
+	defer f.Close()
+	conn := dial(t, l, grpc.WithStreamInterceptor(f.Stream))
+	if text, err := ways["stream"](t.Context(), conn, "7"); text != "x" || err != nil {
+		t.Errorf("without Route: %s, %v", text, err)
+	}
+	if got := ask(t.Context(), conn, "key", "a"); !slices.Equal(got.texts, []string{"a"}) || got.err != nil || lists.Load() != 1 {
+		t.Errorf("with Idempotent outside of Route: %+v, %d runs", got, lists.Load())
 	}
 }
