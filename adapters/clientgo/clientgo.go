@@ -35,7 +35,9 @@ type LeaderCallbacks struct {
 //     it returns.
 //   - OnStoppedLeading, always, before Run returns. If the term was lost, it does not wait for OnStartedLeading, so
 //     that it can end the process.
-//   - OnNewLeader, with the ID of each leader that is observed, if it is not nil.
+//   - OnNewLeader, with the ID of each leader that is observed, if it is not nil. Each call has a
+//     goroutine of its own, which Run does not wait for: of two that come close together either may be
+//     the first to run.
 //
 // Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of
 // [election.Election.Campaign]. A callback that is missing is an error, and nothing is called.
@@ -79,7 +81,7 @@ func RunOrDie(ctx context.Context, e *election.Election, callbacks LeaderCallbac
 	_ = Run(ctx, e, callbacks)
 }
 
-// observe calls tell for each leader until the function that it returns is called.
+// observe calls tell for each leader until stop is called, which does not wait for tell.
 func observe(ctx context.Context, e *election.Election, tell func(identity string)) (stop func()) {
 	if tell == nil {
 		return func() {}
@@ -91,7 +93,7 @@ func observe(ctx context.Context, e *election.Election, tell func(identity strin
 		for leader := range e.Observe(ctx) {
 			if leader.Fence != 0 && leader.ID != last {
 				last = leader.ID
-				tell(last)
+				go tell(last)
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/adapters/adaptertest"
@@ -97,6 +98,41 @@ func TestRun_Deadline(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// OnNewLeader that does not return keeps nothing from ending, as with client-go.
+func TestRun_OnNewLeaderBlocks(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		told, release, returned := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		stopped := false
+		e := join(t, coordtest.Start(t, a, nil), "x", "a")
+		go func() {
+			defer close(returned)
+			err := clientgo.Run(ctx, e, clientgo.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) {},
+				OnStoppedLeading: func() { stopped = true },
+				OnNewLeader:      func(string) { close(told); <-release },
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		<-told
+		stop()
+		synctest.Wait()
+		select {
+		case <-returned:
+		default:
+			t.Error("Run waits for OnNewLeader")
+		}
+		close(release)
+		<-returned
+		if !stopped {
+			t.Error("OnStoppedLeading was not called")
 		}
 	})
 }
