@@ -22,17 +22,23 @@ type limiter struct {
 	kept  sync.WaitGroup
 }
 
+// Do calls with a context that ends with ctx, and with the slot.
 func (l *limiter) Do(ctx context.Context, call func(ctx context.Context) error) error {
 	slot, err := l.locks.Lock(ctx, fmt.Sprint(l.name, "/", rand.IntN(l.burst))) // callers queue, in order of arrival
 	if err != nil {
 		return err
 	}
-	err = call(slot.Context())
-	l.kept.Go(func() { // the caller does not wait for it
-		<-time.After(l.every)
-		_ = slot.Unlock()
-	})
-	return err
+	defer func() { // also if call panics
+		l.kept.Go(func() { // the caller does not wait for it
+			<-time.After(l.every)
+			_ = slot.Unlock()
+		})
+	}()
+	lost := slot.Context() // which ends with the slot alone
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(lost, func() { cancel(context.Cause(lost)) })()
+	return call(ctx)
 }
 
 // Close waits until no slot is kept. The coordinator is closed after that.

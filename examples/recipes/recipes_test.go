@@ -3,14 +3,17 @@ package recipes_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log"
 	"os"
 	"path/filepath"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 )
 
@@ -34,6 +37,44 @@ func processes(n int) (all []*coord.Coordinator, stop func()) {
 			}
 		}
 	}
+}
+
+// What a limiter calls has the caller's deadline, ends with the caller and with the slot, and keeps no slot by a panic.
+func TestLimiter_Do(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		locks := coordtest.Start(t, a, nil)
+		partner := &limiter{locks: locks, name: "partner", burst: 1, every: time.Second}
+		defer partner.Close()
+		ended := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+		late, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := partner.Do(late, func(ctx context.Context) error {
+			if at, _ := ctx.Deadline(); time.Until(at) > time.Minute || at.IsZero() {
+				t.Errorf("the deadline is %v", at)
+				return context.DeadlineExceeded
+			}
+			return ended(ctx)
+		})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("late: %v", err)
+		}
+		func() {
+			defer func() { recover() }()
+			_ = partner.Do(t.Context(), func(context.Context) error { panic("on purpose") })
+		}()
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = partner.Do(soon, func(ctx context.Context) error {
+			info, err := locks.Inspect(ctx, "partner/0")
+			if err != nil {
+				return err
+			}
+			return errors.Join(locks.Break(ctx, "partner/0", info.Holder.Fence, "a test"), ended(ctx))
+		})
+		if !errors.Is(err, coord.ErrLost) {
+			t.Errorf("lost: %v", err)
+		}
+	})
 }
 
 // The page lists every program, and each is as long as it says.
