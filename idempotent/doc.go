@@ -1,7 +1,8 @@
 // Package idempotent executes what may arrive more than once, such as a message of a queue or a job that is tried again, once, over all
 // processes that share a namespace of locks and a [Store]:
 //
-//	err := idempotent.Once(ctx, locks, store, "payments/"+m.ID, func(ctx context.Context, l coord.Lock) error {
+//	payments := idempotent.New(locks, store, &idempotent.Options{Scope: "payments"})
+//	err := payments.Once(ctx, m.ID, func(ctx context.Context, l coord.Lock) error {
 //		return pay(ctx, m)
 //	})
 //

@@ -21,9 +21,10 @@ var (
 
 	// ErrInProgress: another call runs the function. The message may be delivered again later.
 	ErrInProgress = once.ErrInProgress
-)
 
-var errNoID = errors.New("idempotent: the ID is empty")
+	// ErrNoID: the ID is empty, so that the message cannot be told from others. It is the same at the next delivery.
+	ErrNoID = errors.New("idempotent: the ID is empty")
+)
 
 // A FinalError is the error of a run that was not to be repeated, see [Final]. Later calls with the ID return one with the same text.
 type FinalError struct {
@@ -93,7 +94,7 @@ func Once(ctx context.Context, locks *coord.Coordinator, store Store, id string,
 // another process has executed the ID since, the error Is [ErrStale].
 func (x *Executor) Once(ctx context.Context, id string, fn func(ctx context.Context, l coord.Lock) error) error {
 	if id == "" { // all messages without one would be the same
-		return errNoID
+		return ErrNoID
 	}
 	r := &run{x: x, ctx: ctx, fn: fn}
 	res, err := x.machine.Do(ctx, x.key(id), once.Print{}, r)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/idempotent"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/coordtest"
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
@@ -60,6 +61,19 @@ func worlds(t *testing.T) map[string]world {
 			func() idempotent.Store { return idempotent.NewRedisStore(server.Client(t), nil) },
 		},
 	}
+}
+
+// A message without an ID is told from one that may be delivered again, and not executed.
+func TestOnce_NoID(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		x := idempotent.New(coordtest.Start(t, a, nil), idempotent.NewMemoryStore(nil), &idempotent.Options{Scope: "payments"})
+		for range 2 {
+			err := x.Once(t.Context(), "", func(context.Context, coord.Lock) error { t.Error("it ran"); return nil })
+			if !errors.Is(err, idempotent.ErrNoID) || errors.Is(err, idempotent.ErrUnknown) || errors.Is(err, idempotent.ErrInProgress) {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 var errBusy = errors.New("busy")

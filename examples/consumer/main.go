@@ -87,7 +87,8 @@ func handle(ctx context.Context, client *redis.Client, once *idempotent.Executor
 	case err == nil: // now, or before
 	case isFinal:
 		log.Printf("payment %s: %v", id, final)
-	case errors.Is(err, idempotent.ErrUnknown): // a consumer died in the middle: a human has to look
+	case errors.Is(err, idempotent.ErrUnknown), // a consumer died in the middle: a human has to look
+		errors.Is(err, idempotent.ErrNoID): // it cannot be told from others, and never will
 		if err := client.XAdd(ctx, &redis.XAddArgs{Stream: "payments:unknown", Values: m.Values}).Err(); err != nil {
 			return err
 		}
