@@ -22,7 +22,8 @@ var (
 	// ErrInProgress: another call runs the function. The message may be delivered again later.
 	ErrInProgress = once.ErrInProgress
 
-	// ErrNoID: the ID is empty, so that the message cannot be told from others. It is the same at the next delivery.
+	// ErrNoID: the ID is empty, so that the message cannot be told from others. It is the same at
+	// the next delivery.
 	ErrNoID = errors.New("idempotent: the ID is empty")
 )
 

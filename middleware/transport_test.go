@@ -330,7 +330,8 @@ func TestTransport_Zero(t *testing.T) {
 	}
 }
 
-// An http.Transport that says nothing of idle connections keeps as many as net/http does, also by HTTP/2.
+// An http.Transport that says nothing of idle connections keeps as many as net/http does, also by
+// HTTP/2.
 func TestTransport_DefaultOfIdleConnections(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))

@@ -24,13 +24,14 @@ type Slot struct {
 	err  error
 }
 
-// Begin begins a run of the job, for schedulers that run in each process and call for the job there.
-// It returns [ErrTaken] at once if the job runs in another process, or was begun less than keep ago by
-// the arbiter's clock. So keep is shorter than the period of the job, and longer than the clocks and
-// the delays of the processes differ by. Half of the period is a good choice where the job is due in
-// all processes together, by the wall clock. Where each one counts the period from its start, keep is
-// the period, less what delays differ by: with half of it, three processes run the job three times in
-// two periods. It is at least a millisecond. opts may be nil; Late, Again and MaxSkew do not apply.
+// Begin begins a run of the job, for schedulers that run in each process and call for the job
+// there. It returns [ErrTaken] at once if the job runs in another process, or was begun less than
+// keep ago by the arbiter's clock. So keep is shorter than the period of the job, and longer than
+// the clocks and the delays of the processes differ by. Half of the period is a good choice where
+// the job is due in all processes together, by the wall clock. Where each one counts the period
+// from its start, keep is the period, less what delays differ by: with half of it, three processes
+// run the job three times in two periods. It is at least a millisecond. opts may be nil; Late,
+// Again and MaxSkew do not apply.
 //
 // After a crash in the middle, the job can begin again when the session of that process has lapsed and
 // keep is over.

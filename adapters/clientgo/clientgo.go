@@ -36,8 +36,8 @@ type LeaderCallbacks struct {
 //   - OnStoppedLeading, always, before Run returns. If the term was lost, it does not wait for OnStartedLeading, so
 //     that it can end the process.
 //   - OnNewLeader, with the ID of each leader that is observed, if it is not nil. Each call has a
-//     goroutine of its own, which Run does not wait for: of two that come close together either may be
-//     the first to run.
+//     goroutine of its own, which Run does not wait for: of two that come close together either may
+//     run first.
 //
 // Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of
 // [election.Election.Campaign]. A callback that is missing is an error, and nothing is called.

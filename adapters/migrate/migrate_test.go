@@ -99,7 +99,8 @@ func TestDriver(t *testing.T) {
 
 func TestDriver_Processes(t *testing.T) { processtest.Run(t, section) }
 
-// After a loss no further migration runs. The one that ran is recorded, the loss is told, and the next call locks anew.
+// After a loss no further migration runs. The one that ran is recorded, the loss is told, and the
+// next call locks anew.
 func TestDriver_Lost(t *testing.T) {
 	for lost := 1; lost <= 2; lost++ {
 		t.Run(fmt.Sprint("in migration ", lost), func(t *testing.T) {
@@ -128,7 +129,8 @@ func TestDriver_Lost(t *testing.T) {
 	}
 }
 
-// A loss between the version and the migration leaves the version dirty: the migration does not run.
+// A loss between the version and the migration leaves the version dirty: the migration does not
+// run.
 func TestDriver_LostBeforeTheMigration(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	d, err := migrate.Wrap(kept{}, c, "k", nil)

@@ -39,7 +39,8 @@ func processes(n int) (all []*coord.Coordinator, stop func()) {
 	}
 }
 
-// What a limiter calls has the caller's deadline, ends with the caller and with the slot, and keeps no slot by a panic.
+// What a limiter calls has the caller's deadline, ends with the caller and with the slot, and keeps
+// no slot by a panic.
 func TestLimiter_Do(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
 		locks := coordtest.Start(t, a, nil)

@@ -72,8 +72,8 @@ func (f *Follower) Unary(
 
 // Stream is for grpc.WithStreamInterceptor. It asks for the key's owner before it makes the stream,
 // which costs a round trip, and a second where the server does not answer. Let servers have [Route]
-// outermost, for all streams: without it a handler begins twice, first with a stream that ends before
-// a message comes, and then with the caller's.
+// outermost, for all streams: without it a handler begins twice, first with a stream that ends
+// before a message comes, and then with the caller's.
 func (f *Follower) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {

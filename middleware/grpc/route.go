@@ -37,14 +37,15 @@ type Router struct {
 	opts RouteOptions
 }
 
-// Route tells callers that have a [Follower] which node owns the key of their call, where its lock is
-// a local one: by a status Unavailable with an errdetails.ErrorInfo (ReasonNotOwner, Domain, "target"),
-// before anything is executed. The caller's retry policy does not retry it. Calls of others are served
-// here. It never decides about exclusion, so that a wrong guess costs time only. It panics if c or key
-// is nil.
+// Route tells callers that have a [Follower] which node owns the key of their call, where its lock
+// is a local one: by a status Unavailable with an errdetails.ErrorInfo (ReasonNotOwner, Domain,
+// "target"), before anything is executed. The caller's retry policy does not retry it. Calls of
+// others are served here. It never decides about exclusion, so that a wrong guess costs time only.
+// It panics if c or key is nil.
 //
-// Let it be the outermost interceptor, or come after those only that do not read a stream: a Follower
-// asks for the owner of a stream's key before it sends a message, and [Idempotent] waits for one.
+// Let it be the outermost interceptor, or come after those only that do not read a stream: a
+// Follower asks for the owner of a stream's key before it sends a message, and [Idempotent] waits
+// for one.
 func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Router {
 	if c == nil || key == nil {
 		panic("holdgrpc: Route needs a coordinator and a KeyFunc")
@@ -61,7 +62,8 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Router {
 	return r
 }
 
-// noRetry keeps the caller's retry policy from calling this node again before its [Follower] is told.
+// noRetry keeps the caller's retry policy from calling this node again before its [Follower] is
+// told.
 var noRetry = metadata.Pairs("grpc-retry-pushback-ms", "-1")
 
 // Unary is for grpc.UnaryInterceptor and grpc.ChainUnaryInterceptor.

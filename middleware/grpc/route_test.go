@@ -132,7 +132,8 @@ func TestRoute_OwnerNotReached(t *testing.T) {
 	}
 }
 
-// A client that is told where to go does not try the node again before, whatever it does about UNAVAILABLE.
+// A client that is told where to go does not try the node again before, whatever it does about
+// UNAVAILABLE.
 func TestRoute_NotRetried(t *testing.T) {
 	var attempts atomic.Int32 // at both nodes
 	nodes, order := cluster(t, nil, grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
@@ -154,7 +155,8 @@ func TestRoute_NotRetried(t *testing.T) {
 	}
 }
 
-// A server that does not answer who the owner is, as it waits for the stream's first message, serves the stream.
+// A server that does not answer who the owner is, as it waits for the stream's first message,
+// serves the stream.
 func TestFollower_NoAnswer(t *testing.T) {
 	takes.Seconds(t)
 	c := locks(t, fallback.NewMemory(), nil)
