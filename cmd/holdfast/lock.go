@@ -28,8 +28,11 @@ one. Permits (-n) have no token. Signals go to the command and what it has start
 
 A command may end with these numbers by itself: then holdfast writes nothing.
 
+A command in the foreground has the terminal. Ctrl-Z stops it and holdfast, which does not renew the lock meanwhile: after "fg" or
+"bg" the command goes on, or, if the lock was lost, is ended as by any loss.
+
 A holdfast that is killed takes the command with it (on Linux), and its lock is free when its session has expired. One that is stopped
-(SIGSTOP) cannot end the command: what the command writes to is protected by the token alone.`
+by SIGSTOP cannot end the command: what the command writes to is protected by the token alone.`
 
 func lockCommand(s *settings) *cobra.Command {
 	var w wish
@@ -127,8 +130,11 @@ func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h ho
 // execution is a command that runs under a lock.
 type execution struct {
 	killAfter time.Duration
+	terminal  *terminal      // nil: there is none
 	signals   chan os.Signal // of this process, from its start on
-	first     chan os.Signal // those that end this process, while no command runs
+	first     chan os.Signal // those that end or stop this process, while no command runs
+	children  chan os.Signal // SIGCHLD
+	continued chan os.Signal // SIGCONT
 	asked     syscall.Signal // the first of asking that came while a command ran; 0: none
 }
 
@@ -143,21 +149,12 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	if s.json {
 		return &statusError{statusFailed, errors.New("--json is of no use here: the output is the command's")}
 	}
-	x.signals = make(chan os.Signal, 16)
-	signal.Notify(x.signals, forwarded...)
-	defer signal.Stop(x.signals)
+	x.terminal = openTerminal()
+	defer x.terminal.close()
+	defer x.notify()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	x.first = make(chan os.Signal, 1)
-	signal.Notify(x.first, ending...)
-	defer signal.Stop(x.first)
-	go func() {
-		select {
-		case got := <-x.first:
-			cancel(signalError{got.(syscall.Signal)})
-		case <-ctx.Done():
-		}
-	}()
+	go x.heed(ctx, cancel)
 	start, stop := context.WithTimeout(ctx, s.timeout)
 	c, done, err := s.member(start)
 	stop()
@@ -175,6 +172,52 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 		return &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
 	}
 	return &statusError{statusFailed, err}
+}
+
+// notify has this process's signals sent to the channels. Without a terminal the stopping ones are
+// left to the system. done ends it.
+func (x *execution) notify() (done func()) {
+	x.signals = make(chan os.Signal, 16)
+	signal.Notify(x.signals, forwarded...)
+	x.first = make(chan os.Signal, 1)
+	x.children = make(chan os.Signal, 1)
+	signal.Notify(x.children, syscall.SIGCHLD)
+	x.continued = make(chan os.Signal, 1)
+	signal.Notify(x.continued, syscall.SIGCONT)
+	if x.terminal != nil && len(stopping) > 0 {
+		signal.Notify(x.signals, stopping...)
+	}
+	x.notifyFirst()
+	return func() {
+		signal.Stop(x.signals)
+		signal.Stop(x.first)
+		signal.Stop(x.children)
+		signal.Stop(x.continued)
+	}
+}
+
+// notifyFirst has first get its signals, again after a command has run.
+func (x *execution) notifyFirst() {
+	signal.Notify(x.first, ending...)
+	if x.terminal != nil && len(stopping) > 0 {
+		signal.Notify(x.first, stopping...)
+	}
+}
+
+// heed does what a signal asks for while no command runs: it stops this process, or ends ctx.
+func (x *execution) heed(ctx context.Context, cancel context.CancelCauseFunc) {
+	for {
+		select {
+		case got := <-x.first:
+			if !slices.Contains(stopping, got) {
+				cancel(signalError{got.(syscall.Signal)})
+				return
+			}
+			stopUntil(x.continued)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (x *execution) lock(ctx context.Context, c *coord.Coordinator, key string, args []string, w *wish) error {
@@ -223,54 +266,6 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 		fmt.Fprintln(os.Stderr, "holdfast:", printable(err.Error()))
 		if got := x.askedToEnd(); got != 0 {
 			return &statusError{statusSignal + int(got), fmt.Errorf("ended by a signal while the command ran: %v", got)}
-		}
-	}
-}
-
-// run runs the command until it has ended. It is ended if the lock is lost, which lost tells: the
-// command may end with statusLost by itself.
-func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
-	signal.Stop(x.first)
-	defer signal.Notify(x.first, ending...)
-	for more := true; more; { // what came before is not the command's
-		select {
-		case got := <-x.signals:
-			if slices.Contains(ending, got) { // in the moment in which the lock came
-				return false, signalError{got.(syscall.Signal)}
-			}
-		default:
-			more = false
-		}
-	}
-	p, err := startProcess(args, append(os.Environ(), env...))
-	if err != nil {
-		return false, err
-	}
-	over := l.Context()
-	losing := over.Done() // nil once it was noticed
-	var kill <-chan time.Time
-	for {
-		select {
-		case got := <-x.signals:
-			x.note(got)
-			p.signal(got.(syscall.Signal))
-		case <-losing:
-			losing = nil
-			fmt.Fprintln(os.Stderr, "holdfast: ending the command:", printable(context.Cause(over).Error()))
-			p.signal(syscall.SIGTERM)
-			p.signal(syscall.SIGCONT) // a stopped one would not notice
-			kill = time.After(x.killAfter)
-		case <-kill:
-			p.signal(syscall.SIGKILL)
-		case status := <-p.done:
-			if losing == nil {
-				p.signal(syscall.SIGKILL) // what it has started and left behind
-				return true, &statusError{statusLost, fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(over))}
-			}
-			if status == 0 {
-				return false, nil
-			}
-			return false, &statusError{status, nil}
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,63 +20,138 @@ import (
 // asking ask the command to end: by SIGHUP many only read their configuration again.
 var (
 	forwarded = []os.Signal{
-		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT,
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 	}
 	ending = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 	asking = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 )
 
-// process is a command in a process group of its own, so that signals reach what it has started, too.
+// process is a command in a process group of its own, so that signals reach what it has started,
+// too.
 type process struct {
-	pid  int
-	done chan int // its exit status, as a shell tells it
+	pid      int
+	terminal *terminal     // nil: there is none
+	gone     chan struct{} // closed by release
 }
 
-// startProcess starts a command without a shell. On Linux it is killed when this process dies.
-func startProcess(args, env []string) (*process, error) {
+// startProcess starts a command without a shell. On Linux it is killed when this process dies. The
+// caller awaits SIGCHLD, asks look then, and calls release after the command's end.
+func startProcess(args, env []string, t *terminal) (*process, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = groupOfItsOwn()
-	if _, err := unix.IoctlGetTermios(0, getTermios); err == nil { // it may read the terminal, and gets its Ctrl-C
-		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, 0
+	if t.lendable() { // it may read the terminal, and gets its Ctrl-C and Ctrl-Z
+		t.lent = true
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, t.fd
 	}
-	p := &process{done: make(chan int, 1)}
+	p := &process{terminal: t, gone: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // until the command has ended: its parent is the thread, see groupOfItsOwn
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		if err == nil {
-			p.pid = cmd.Process.Pid
-		}
 		if started <- err; err == nil {
-			p.done <- statusOf(cmd.Wait())
+			<-p.gone
 		}
 	}()
 	if err := <-started; err != nil {
+		t.takeBack(t.front()) // it may have failed after it got the terminal
 		status := statusNotRun
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			status = statusNotFound
 		}
 		return nil, &statusError{status, err}
 	}
+	p.pid = cmd.Process.Pid
+	_ = cmd.Process.Release() // look waits for it
 	return p, nil
 }
 
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.pid, s) }
 
-// statusOf returns what a shell would have as the exit status.
-func statusOf(err error) int {
-	if err == nil {
-		return 0
-	}
-	x, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
+// release takes the terminal back from a command that has ended.
+func (p *process) release() {
+	p.terminal.takeBack(p.pid)
+	close(p.gone)
+}
+
+// news is what has become of a command.
+type news int
+
+const (
+	noNews  news = iota
+	stopped      // by a signal
+	ended        // with a status
+)
+
+// look returns what has become of the command since the last look, with the signal or the status.
+// It does not block. After ended it must not be called.
+func (p *process) look() (n news, number int) {
+	var s unix.WaitStatus
+	pid, err := unix.Wait4(p.pid, &s, unix.WNOHANG|unix.WUNTRACED, nil)
+	switch {
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "holdfast:", err)
-		return statusFailed
+		return ended, statusFailed
+	case pid == 0:
+		return noNews, 0
+	case s.Exited():
+		return ended, s.ExitStatus()
+	case s.Signaled():
+		return ended, statusSignal + int(s.Signal())
 	}
-	if w, ok := x.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		return statusSignal + int(w.Signal())
+	return stopped, int(s.StopSignal())
+}
+
+// stops tells whether this process should stop because the command has, by signal s. One that wants
+// the terminal goes on if it can have it. Without a terminal no shell notices: the lock is kept.
+func (p *process) stops(s syscall.Signal, over context.Context) bool {
+	t := p.terminal
+	switch {
+	case t == nil:
+		return false
+	case s == syscall.SIGTTIN || s == syscall.SIGTTOU:
+		t.wanted = true
+		if !t.lendable() && t.front() != p.pid {
+			return true
+		}
+		p.resume(over)
+		return false
 	}
-	return x.ExitCode()
+	return s == syscall.SIGTSTP || t.lent
+}
+
+// suspend stops this process's group because the command has stopped, and returns when a shell has
+// continued it. It stops all of the command, as nothing renews the lock meanwhile.
+func (p *process) suspend(over context.Context, continued <-chan os.Signal) {
+	p.terminal.takeBack(p.pid)
+	p.signal(syscall.SIGSTOP)
+	if stopUntil(continued) || p.terminal.inFront() {
+		p.resume(over)
+	} // else no shell gives it the terminal: it stays stopped until SIGCONT comes
+}
+
+// stopUntil stops this process's group, and tells whether SIGCONT has continued it. In an orphaned
+// group the system stops nothing, and no SIGCONT comes: then it blocks for a second.
+func stopUntil(continued <-chan os.Signal) bool {
+	select {
+	case <-continued: // by an earlier one
+	default:
+	}
+	stopGroup()
+	select {
+	case <-continued:
+		return true
+	case <-time.After(time.Second):
+		return false
+	}
+}
+
+// resume continues the command, unless the lock is over: then it is ended next.
+func (p *process) resume(over context.Context) {
+	p.terminal.lend(p.pid)
+	if over.Err() == nil {
+		p.signal(syscall.SIGCONT)
+	}
 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// moment is the time in which what a stopped command has started sets the terminal right, such as a
+// pager, before it is stopped as well.
+const moment = 100 * time.Millisecond
+
+// watched is a command that runs under a lock.
+type watched struct {
+	*process
+	x      *execution
+	over   context.Context  // of the lock
+	losing <-chan struct{}  // closed when the lock is lost; nil once that was noticed
+	kill   <-chan time.Time // when it is killed
+	pause  <-chan time.Time // when this process stops, too
+}
+
+// run runs the command until it has ended. It is ended if the lock is lost, which lost tells: the
+// command may end with statusLost by itself.
+func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
+	signal.Stop(x.first)
+	defer x.notifyFirst()
+	if err := x.forget(); err != nil {
+		return false, err
+	}
+	p, err := startProcess(args, append(os.Environ(), env...), x.terminal)
+	if err != nil {
+		return false, err
+	}
+	defer p.release()
+	w := &watched{process: p, x: x, over: l.Context()}
+	w.losing = w.over.Done()
+	for {
+		w.await()
+		switch n, number := p.look(); {
+		case n == ended:
+			return w.end(number)
+		case n == stopped && w.losing != nil && p.stops(syscall.Signal(number), w.over):
+			w.pause = time.After(moment)
+		}
+	}
+}
+
+// forget drops the signals that came before the command ran: they are not its own. One that ends
+// this process may have come in the moment in which the lock came.
+func (x *execution) forget() error {
+	for {
+		select {
+		case <-x.continued:
+		case got := <-x.signals:
+			if slices.Contains(ending, got) {
+				return signalError{got.(syscall.Signal)}
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// await waits until there may be news of the command, and does what is due until then.
+func (w *watched) await() {
+	select {
+	case got := <-w.x.signals:
+		w.x.note(got)
+		w.signal(got.(syscall.Signal))
+	case <-w.x.continued:
+		w.pause = nil
+		w.resume(w.over)
+	case <-w.x.children:
+	case <-w.losing:
+		w.losing, w.pause = nil, nil
+		w.kill = time.After(w.x.killAfter)
+		w.signal(syscall.SIGTERM)
+		w.signal(syscall.SIGCONT) // a stopped one would not notice
+		why := printable(context.Cause(w.over).Error())
+		inBackground(func() { fmt.Fprintln(os.Stderr, "holdfast: ending the command:", why) })
+	case <-w.kill:
+		w.signal(syscall.SIGKILL)
+	case <-w.pause:
+		w.pause = nil
+		w.suspend(w.over, w.x.continued)
+	}
+}
+
+// end returns what becomes of this process after the command has ended.
+func (w *watched) end(status int) (lost bool, err error) {
+	switch {
+	case w.losing == nil:
+		w.signal(syscall.SIGKILL) // what it has started and left behind
+		err := fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(w.over))
+		return true, &statusError{statusLost, err}
+	case status == 0:
+		return false, nil
+	}
+	return false, &statusError{status, nil}
+}
