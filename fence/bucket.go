@@ -69,8 +69,13 @@ func (b Bucket) Put(ctx context.Context, name string, data []byte, token coord.F
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return nil
-	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound: // S3: 409 beside another PUT, 404 after a deletion
+	case http.StatusPreconditionFailed, http.StatusConflict: // S3: 409 beside another PUT
 		return ErrChanged
+	case http.StatusNotFound:
+		if version != "" { // it was deleted
+			return ErrChanged
+		}
+		return fmt.Errorf("fence: object %q cannot be put to %s: %s", name, resp.Request.URL.Redacted(), resp.Status)
 	}
 	return fmt.Errorf("fence: object %q: %s", name, resp.Status)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fence/internal/attempt"
 )
 
 // ErrChanged is the error of [Objects].Put if the object does not have the version any more.
@@ -24,13 +25,14 @@ type Objects interface {
 }
 
 // Update replaces an object by the result of fn, unless it was put with a higher token: then it returns
-// a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again, and fn is called
-// again, until ctx ends: the late write of an earlier holder is so either refused, or seen by fn.
+// a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again after a
+// short pause, and fn is called again, until ctx ends: the late write of an earlier holder is so
+// either refused, or seen by fn.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
 	if err := check(name, token); err != nil {
 		return err
 	}
-	for {
+	for n := 1; ; n++ {
 		old, seen, version, err := store.Get(ctx, name)
 		if err != nil {
 			return err
@@ -45,7 +47,7 @@ func Update(ctx context.Context, store Objects, name string, token coord.Fence, 
 		if err := store.Put(ctx, name, data, token, version); !errors.Is(err, ErrChanged) {
 			return err
 		}
-		if ctx.Err() != nil {
+		if !attempt.Pause(ctx, n) {
 			return context.Cause(ctx)
 		}
 	}

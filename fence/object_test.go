@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fence"
@@ -152,4 +155,55 @@ func TestBucket_TheSameContent(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+}
+
+// Update ends where each request is answered with 404, as a bucket that is not there does.
+func TestBucket_ThatDoesNotExist(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 20 {
+			cancel() // of an Update that goes on
+		}
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(server.Close)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	store := fence.Bucket{URL: strings.Replace(server.URL, "//", "//user:secret@", 1) + "/none/", Client: client}
+	err := fence.Update(ctx, store, "n", 1, func([]byte) ([]byte, error) { return nil, nil })
+	if err == nil || !strings.Contains(err.Error(), "/none/n: 404") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("after %d requests: %v", requests.Load(), err)
+	}
+	if err := store.Put(t.Context(), "n", nil, 1, `"version"`); !errors.Is(err, fence.ErrChanged) {
+		t.Errorf("an object that was deleted: %v", err)
+	}
+}
+
+// everChanged is a store whose objects change before each Put.
+type everChanged struct{ puts int }
+
+func (s *everChanged) Get(context.Context, string) ([]byte, coord.Fence, string, error) {
+	return nil, 1, "version", nil
+}
+
+func (s *everChanged) Put(context.Context, string, []byte, coord.Fence, string) error {
+	if s.puts++; s.puts > 10_000 {
+		return errors.New("there is no pause")
+	}
+	return fence.ErrChanged
+}
+
+// Update pauses before it reads again, and ends in the middle of a pause if ctx does.
+func TestUpdate_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, ended := time.Now(), errors.New("ended")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, ended)
+		defer cancel()
+		var s everChanged
+		err := fence.Update(ctx, &s, "n", 1, func([]byte) ([]byte, error) { return nil, nil })
+		if !errors.Is(err, ended) || s.puts < 100 || time.Since(began) != 10*time.Second {
+			t.Errorf("%v, after %d tries in %v", err, s.puts, time.Since(began))
+		}
+	})
 }

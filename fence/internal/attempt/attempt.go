@@ -74,7 +74,7 @@ func Run(ctx context.Context, locks Locker, key string, once func(context.Contex
 			return nil // even if the lock was lost meanwhile: the token was checked
 		case o == Unknown:
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
-		case n == Tries || !again(err) || !pause(ctx, n):
+		case n == Tries || !again(err) || !Pause(ctx, n):
 			return err
 		}
 	}
@@ -91,8 +91,9 @@ func Over(outer, inner context.Context) error {
 	return nil
 }
 
-// pause waits for a moment, at random, as transactions that collided would collide again.
-func pause(ctx context.Context, n int) bool {
+// Pause waits for a moment, at random, as writers that collided would collide again. After more
+// tries it is longer, 64 ms at most. It reports false if ctx has ended.
+func Pause(ctx context.Context, n int) bool {
 	t := time.NewTimer(rand.N(time.Millisecond << min(n, 6)))
 	defer t.Stop()
 	select {
