@@ -93,8 +93,9 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 // Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes waits
 // for the old keys, which are polled, as the old library does.
 //
-// Errors: those of [coord.Coordinator.Lock], and, matching ctx.Err() as well, [coord.ErrLocked] while an
-// old process has the keys or [coord.ErrUnavailable] while their server does not answer.
+// Errors: those of [coord.Coordinator.Lock], and, matching ctx.Err() and context.Cause(ctx) as
+// well, [coord.ErrLocked] while an old process has the keys or [coord.ErrUnavailable] while their
+// server does not answer.
 func (b *Both) Lock(ctx context.Context, key string) (*Lock, error) {
 	l, err := b.locks.Lock(ctx, key)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/leak"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/migrate"
+	"github.com/holdfast-go/holdfast/migrate/internal/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -187,6 +188,35 @@ func TestLock_Ends(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Unlock()
+}
+
+// A shim's last pause ends its wait, and no context of its caller's: the error is that of one more try.
+func TestBoth_TheLastPauseIsOver(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), "k", "an old process", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	once := func() func() time.Duration {
+		pauses := []time.Duration{50 * time.Millisecond, 0}
+		return func() (next time.Duration) {
+			next, pauses = pauses[0], pauses[1:]
+			return next
+		}
+	}
+	_, err = patience.Lock(t.Context(), patience.Both(b), "k", once())
+	if !errors.Is(err, coord.ErrLocked) || errors.Is(err, context.Canceled) {
+		t.Errorf("a key that is locked: %v", err)
+	}
+	over := errors.New("over")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, over)
+	defer cancel()
+	if _, err = b.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, over) {
+		t.Errorf("a context with a cause: %v", err)
+	}
 }
 
 func TestBoth_Do(t *testing.T) {

@@ -79,7 +79,7 @@ func (l *Lock) once(ctx context.Context) (sent time.Time, err error) {
 	sent = time.Now()
 	switch ok, err := l.old.set(ctx); {
 	case err != nil && ctx.Err() != nil: // else it says nothing about the server
-		return sent, fmt.Errorf("migrate: lock %.64q: %w", l.Key(), ctx.Err())
+		return sent, fmt.Errorf("migrate: lock %.64q: %w", l.Key(), ended(ctx))
 	case err != nil:
 		return sent, fmt.Errorf("migrate: lock %.64q: %w: %w", l.Key(), coord.ErrUnavailable, err)
 	case !ok:
@@ -106,9 +106,17 @@ func (l *Lock) wait(ctx context.Context) (sent time.Time, err error) {
 			return sent, context.Cause(l.ctx)
 		case <-ctx.Done():
 			pause.Stop()
-			return sent, fmt.Errorf("migrate: lock %.64q: %w while waiting: %w", l.Key(), ctx.Err(), reason)
+			return sent, fmt.Errorf("migrate: lock %.64q: %w while waiting: %w", l.Key(), ended(ctx), reason)
 		}
 	}
+}
+
+// ended returns an error that matches the ctx's Err and its cause.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
 }
 
 // keep renews the old keys, which last until deadline, until the lock is over.
