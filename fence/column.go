@@ -77,7 +77,7 @@ func (c Column) put(ctx context.Context, db Tx, row any, token coord.Fence) erro
 
 // DoTx is that of [Table]. It locks key and checks the token of the row.
 func (c Column) DoTx(ctx context.Context, locks Locker, db *sql.DB, key string, row any, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	return doTx(ctx, locks, db, c.Tx, key, fn, func(ctx context.Context, tx *sql.Tx, l coord.Lock) error {
+	return doTx(ctx, c.Dialect, locks, db, c.Tx, key, fn, func(ctx context.Context, tx *sql.Tx, l coord.Lock) error {
 		return c.Check(ctx, tx, row, l.Fence())
 	})
 }

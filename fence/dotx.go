@@ -11,7 +11,7 @@ import (
 // A Locker locks keys. A [*coord.Coordinator] is one.
 type Locker = attempt.Locker
 
-func doTx(ctx context.Context, locks Locker, db *sql.DB, opts *sql.TxOptions, key string,
+func doTx(ctx context.Context, d Dialect, locks Locker, db *sql.DB, opts *sql.TxOptions, key string,
 	fn func(context.Context, *sql.Tx) error, check func(context.Context, *sql.Tx, coord.Lock) error) error {
 	outer := ctx
 	return attempt.Run(ctx, locks, key, func(ctx context.Context, l coord.Lock) (attempt.Outcome, error) {
@@ -30,6 +30,6 @@ func doTx(ctx context.Context, locks Locker, db *sql.DB, opts *sql.TxOptions, ke
 			return attempt.RolledBack, err
 		}
 		err = tx.Commit()
-		return attempt.Ended(err), err
+		return attempt.Ended(err, d == Postgres), err
 	})
 }

@@ -163,6 +163,35 @@ func TestDoTx_ServerEndsTheConnection(t *testing.T) {
 	}
 }
 
+// PostgreSQL has rolled back when a deferred trigger fails at COMMIT, whatever the trigger's error
+// is. One that may also come after the commit leaves the outcome unknown.
+func TestDoTx_ATriggerFailsAtCommit(t *testing.T) {
+	d := open(t, postgresKind)
+	table, count := fresh(t, d)
+	d.mustExec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'it is refused' USING ERRCODE = current_setting('test.state'); END $$`)
+	d.mustExec(`CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON counters DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	for state, unknown := range map[string]bool{
+		"P0001": false, "23514": false, "22012": false, "42501": false, "SHOP1": false, "57014": true, "40003": true, "XX000": true,
+	} {
+		calls := 0
+		err := table.DoTx(t.Context(), d.locks, d.db, "a", func(ctx context.Context, tx *sql.Tx) error {
+			calls++
+			if _, err := tx.ExecContext(ctx, `SELECT set_config('test.state', $1, true)`, state); err != nil {
+				return err
+			}
+			return d.increase(ctx, tx)
+		})
+		if err == nil || !strings.Contains(err.Error(), "it is refused") || errors.Is(err, fence.ErrUnknown) != unknown || calls != 1 {
+			t.Errorf("%s, called %d times: %v", state, calls, err)
+		}
+	}
+	if n := count(); n != 0 {
+		t.Errorf("counted %d", n)
+	}
+}
+
 // Two transactions under different locks are in each other's way. Both succeed, once.
 func TestDoTx_Conflicts(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {

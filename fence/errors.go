@@ -13,8 +13,9 @@ var (
 	// Nothing was written.
 	ErrStale = attempt.ErrStale
 
-	// ErrUnknown: the connection failed while a transaction was committed. It may have been. DoTx does not
-	// try again, as that could execute it twice.
+	// ErrUnknown: the connection failed while a transaction was committed, or the database's answer
+	// does not say how it ended. It may have been committed. DoTx does not try again, as that could
+	// execute it twice.
 	ErrUnknown = attempt.ErrUnknown
 
 	// ErrNoRow: the caller's table has no row of the key.

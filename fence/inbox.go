@@ -111,7 +111,7 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 // back, and must heed its context, which ends with ctx and if the lock is lost.
 func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	for n := 1; ; n++ {
-		err := doTx(ctx, locks, db, b.Tx, "inbox/"+id, fn, func(ctx context.Context, tx *sql.Tx, _ coord.Lock) error {
+		err := doTx(ctx, b.Dialect, locks, db, b.Tx, "inbox/"+id, fn, func(ctx context.Context, tx *sql.Tx, _ coord.Lock) error {
 			return b.Mark(ctx, tx, id)
 		})
 		if errors.Is(err, ErrDone) {

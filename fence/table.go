@@ -110,7 +110,7 @@ func (t Table) put(ctx context.Context, db Tx, key string, token coord.Fence) er
 // fn must do all that it does with tx, must neither commit nor roll back, and must heed its context, which
 // ends with ctx and if the lock is lost. If fn returns an error or panics, the transaction is rolled back.
 func (t Table) DoTx(ctx context.Context, locks Locker, db *sql.DB, key string, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	return doTx(ctx, locks, db, t.Tx, key, fn, func(ctx context.Context, tx *sql.Tx, l coord.Lock) error {
+	return doTx(ctx, t.Dialect, locks, db, t.Tx, key, fn, func(ctx context.Context, tx *sql.Tx, l coord.Lock) error {
 		return t.Check(ctx, tx, key, l.Fence())
 	})
 }

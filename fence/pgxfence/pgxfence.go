@@ -140,6 +140,6 @@ func doTx(ctx context.Context, locks fence.Locker, db DB, opts pgx.TxOptions, ke
 			return attempt.RolledBack, err
 		}
 		err = tx.Commit(ctx)
-		return attempt.Ended(err), err
+		return attempt.Ended(err, true), err
 	})
 }

@@ -60,8 +60,8 @@ const (
 // Tries is how often a transaction is begun at most.
 const Tries = 10
 
-// Run locks the key and calls once, which begins a transaction and ends it. It does so again if nothing
-// was written because the lock was lost, or because of other transactions.
+// Run locks the key and calls once, which begins a transaction and ends it. It does so again if
+// nothing was written because the lock was lost, or because of other transactions.
 func Run(ctx context.Context, locks Locker, key string, once func(context.Context, coord.Lock) (Outcome, error)) error {
 	for n := 1; ; n++ {
 		o := RolledBack
@@ -108,21 +108,57 @@ func again(err error) bool {
 	return errors.Is(err, ErrStale) || errors.Is(err, coord.ErrLost) || conflict(err)
 }
 
-// Ended returns the outcome of a transaction after its commit has returned an error. Only a database that
-// says so has rolled back.
-func Ended(err error) Outcome {
-	var state interface{ SQLState() string } // pgx, lib/pq
+// Ended returns the outcome of a transaction after its commit has returned an error. Only a database
+// that says so has rolled back. The states of errors mean what they mean in PostgreSQL if it is that.
+func Ended(err error, postgres bool) Outcome {
+	var state sqlError
 	switch {
 	case err == nil:
 		return Committed
 	case errors.As(err, &state):
-		if s := state.SQLState(); s == serializationFailure || s == deadlock || strings.HasPrefix(s, constraint) {
+		if s := state.SQLState(); s == serializationFailure || s == deadlock || s[:min(2, len(s))] == constraint ||
+			postgres && rolledBack(state) {
 			return RolledBack
 		}
-	case mysqlError(err, mysqlDeadlock), strings.Contains(err.Error(), pgxRolledBack):
+	case mysqlError(err, mysqlDeadlock), strings.Contains(err.Error(), pgxRolledBack), strings.Contains(err.Error(), pqRolledBack):
 		return RolledBack
 	}
 	return Unknown
+}
+
+// A sqlError is an error of pgx or lib/pq. One of go-sql-driver/mysql has its state in a field.
+type sqlError interface {
+	error
+	SQLState() string
+}
+
+// rolledBack reports whether an answer of PostgreSQL to COMMIT says that nothing was written, as that
+// of a deferred trigger does, whose state may be any. A server that has written the commit's record
+// reports no errors but those below: it or a proxy ends the session, or it notices late that a query
+// is cancelled, or it runs out of something.
+func rolledBack(err sqlError) bool {
+	state := err.SQLState()
+	if len(state) != 5 || strings.HasPrefix(err.Error(), "FATAL") || strings.HasPrefix(err.Error(), "PANIC") {
+		return false
+	}
+	switch state {
+	case "25P03", "25P04", // the session is ended: it was idle, or the transaction took too long
+		"40003", // the completion is unknown
+		"55P03": // cancelled after lock_timeout
+		return false
+	}
+	switch state[:2] {
+	case "00", // no error
+		"08", // of the connection
+		"28", // of the authorization, which a proxy ends sessions for
+		"53", // no memory, disk or connections
+		"57", // a query or a session was cancelled
+		"58", // of the system
+		"F0", // of the configuration
+		"XX": // internal
+		return false
+	}
+	return true
 }
 
 const (
@@ -130,8 +166,10 @@ const (
 	deadlock             = "40P01"
 	constraint           = "23" // class of those that a commit checks
 
-	// pgxRolledBack is the text of pgx.ErrTxCommitRollback: the function has hidden a failed statement.
+	// Texts of pgx.ErrTxCommitRollback and pq.ErrInFailedTransaction: the function has hidden a failed
+	// statement. Both are returned when the server has answered that it has rolled back.
 	pgxRolledBack = "commit unexpectedly resulted in rollback"
+	pqRolledBack  = "could not complete operation in a failed transaction"
 
 	mysqlDeadlock = 1213
 	mysqlTimeout  = 1205 // of a wait for a row
@@ -147,7 +185,7 @@ func conflict(err error) bool {
 	if err == nil {
 		return false
 	}
-	var state interface{ SQLState() string } // pgx, lib/pq
+	var state sqlError
 	if errors.As(err, &state) {
 		return state.SQLState() == serializationFailure || state.SQLState() == deadlock
 	}
