@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,5 +68,88 @@ func TestUpdateFile(t *testing.T) {
 		return old, fence.UpdateFile(ctx, path, 42, increase)
 	}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("two at a time: %v", err)
+	}
+}
+
+func mustUpdate(t *testing.T, path string, token coord.Fence, content string) {
+	t.Helper()
+	if err := fence.UpdateFile(t.Context(), path, token, func([]byte) ([]byte, error) { return []byte(content), nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file has one content and one token, by whatever links it is reached, also before it exists.
+func TestUpdateFile_SymbolicLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"etc", "data/v1", "other"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "data/n")
+	links := map[string]string{
+		"etc/relative": "../data/n", "etc/absolute": file, "etc/chain": "relative",
+		"other/folder": "../data/v1", "etc/dots": "../other/folder/../n", "etc/circle": "circle",
+	}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same := func(old []byte) ([]byte, error) { return old, nil }
+	paths := []string{"etc/relative", "etc/absolute", "etc/chain", "etc/dots", "data/n"}
+	token := coord.Fence(0)
+	for _, missing := range []bool{true, false} {
+		for _, name := range paths {
+			if missing {
+				_ = os.Remove(file)
+			}
+			token++
+			path := filepath.Join(dir, name)
+			mustUpdate(t, path, token, name)
+			if text, err := os.ReadFile(file); string(text) != name {
+				t.Errorf("%s, missing %v: the file has %q, %v", name, missing, text, err)
+			}
+			if to, err := os.Readlink(path); to != links[name] {
+				t.Errorf("%s leads to %q, %v", name, to, err)
+			}
+		}
+	}
+	for _, name := range paths {
+		path := filepath.Join(dir, name)
+		var stale *fence.StaleError
+		if err := fence.UpdateFile(t.Context(), path, token-1, same); !errors.As(err, &stale) || stale.Key != path {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if all, _ := filepath.Glob(filepath.Join(dir, "*/*.fence")); len(all) != 1 || all[0] != file+".fence" {
+		t.Errorf("tokens are in %q", all)
+	}
+	if err := fence.UpdateFile(t.Context(), filepath.Join(dir, "etc/circle"), token, same); err == nil {
+		t.Error("a circle of links is a file")
+	}
+	if err := fence.UpdateFile(t.Context(), filepath.Join(dir, "none/n"), token, same); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that does not exist: %v", err)
+	}
+}
+
+// Root keeps the owner and the group of a file.
+func TestUpdateFile_Owner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give files away")
+	}
+	path := filepath.Join(t.TempDir(), "n")
+	for _, err := range []error{os.WriteFile(path, nil, 0o600), os.Chown(path, 1234, 5678), os.Chmod(path, 0o640)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustUpdate(t, path, 1, "new")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := info.Sys().(*syscall.Stat_t); s.Uid != 1234 || s.Gid != 5678 || info.Mode().Perm() != 0o640 {
+		t.Errorf("it is of %d:%d, %v", s.Uid, s.Gid, info.Mode())
 	}
 }

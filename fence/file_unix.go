@@ -3,6 +3,7 @@
 package fence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,18 @@ import (
 // returns: by then the new content is on the disk, or the old one is as it was. A file that does not exist
 // is empty. If a stopped process has the lock of the file, others wait until ctx ends.
 //
+// A symbolic link stays: the file that it leads to is replaced, which may not exist yet, and the one
+// with the token is beside that. The new file has the permissions of the old one, and its owner and
+// group where the process may set them, as root may. Where it may not set the group, that may do
+// no more than all others. Hard links, ACLs and extended attributes are not kept.
+//
 // It returns a [*StaleError], which Is [ErrStale]; context.Cause(ctx); an error of the file system; or fn's.
 func UpdateFile(ctx context.Context, path string, token coord.Fence, fn func(old []byte) ([]byte, error)) (err error) {
 	if err := check(path, token); err != nil {
+		return err
+	}
+	name := path
+	if path, err = target(path); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path+".fence", os.O_RDWR|os.O_CREATE, 0o666)
@@ -34,7 +44,7 @@ func UpdateFile(ctx context.Context, path string, token coord.Fence, fn func(old
 	if err := lockFile(ctx, f); err != nil {
 		return err
 	}
-	if err := putToken(f, path, token); err != nil { // before reading: a crash leaves a token too many
+	if err := putToken(f, name, token); err != nil { // before reading: a crash leaves a token too many
 		return err
 	}
 	old, err := os.ReadFile(path)
@@ -46,6 +56,28 @@ func UpdateFile(ctx context.Context, path string, token coord.Fence, fn func(old
 		return err
 	}
 	return replaceFile(path, data)
+}
+
+// target returns the path of the file behind all symbolic links of a path, so that all paths of a file
+// have one lock. The file need not exist, but its folder has to.
+func target(path string) (string, error) {
+	const most = 40 // the links that Linux follows
+	for range most {
+		file, err := filepath.EvalSymlinks(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+		dir, base := filepath.Split(path) // unlike Dir it leaves "link/.." to the file system
+		link, err := os.Readlink(path)
+		if err != nil { // there is no link, and no file
+			dir, err = filepath.EvalSymlinks(cmp.Or(dir, "."))
+			return filepath.Join(dir, base), err
+		}
+		if path = link; !filepath.IsAbs(link) {
+			path = dir + link
+		}
+	}
+	return "", &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 }
 
 // lockFile waits for the lock. Flock itself would wait beyond the end of ctx.
@@ -67,7 +99,7 @@ func lockFile(ctx context.Context, f *os.File) error {
 }
 
 // putToken raises the token in a locked file.
-func putToken(f *os.File, path string, token coord.Fence) error {
+func putToken(f *os.File, name string, token coord.Fence) error {
 	text, err := io.ReadAll(f)
 	if err != nil {
 		return err
@@ -79,7 +111,7 @@ func putToken(f *os.File, path string, token coord.Fence) error {
 			return fmt.Errorf("fence: %s: %w", f.Name(), err)
 		}
 	}
-	if err := Judge(path, token, seen); err != nil || seen == token {
+	if err := Judge(name, token, seen); err != nil || seen == token {
 		return err
 	}
 	if _, err := fmt.Fprintf(io.NewOffsetWriter(f, 0), "%0*d", digits, uint64(token)); err != nil {
@@ -101,12 +133,8 @@ func replaceFile(path string, data []byte) (err error) {
 			_ = os.Remove(temp.Name())
 		}
 	}()
-	mode := fs.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
-	}
 	_, err = temp.Write(data)
-	err = errors.Join(err, temp.Chmod(mode), temp.Sync(), temp.Close())
+	err = errors.Join(err, liken(temp, path), temp.Sync(), temp.Close())
 	if err != nil {
 		return err
 	}
@@ -119,4 +147,44 @@ func replaceFile(path string, data []byte) (err error) {
 	}
 	defer dir.Close()
 	return dir.Sync()
+}
+
+// liken gives a file, which this process owns, the permissions of another one, if that exists, and its
+// owner and group where the process may set them.
+func liken(temp *os.File, path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return temp.Chmod(0o644)
+	}
+	if err != nil {
+		return err
+	}
+	own, err := temp.Stat()
+	if err != nil {
+		return err
+	}
+	was, is := info.Sys().(*syscall.Stat_t), own.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	if was.Gid != is.Gid {
+		if err := temp.Chown(-1, int(was.Gid)); refused(err) {
+			mode &= 0o707 | mode&0o007<<3 // another group may do no more than all others
+		} else if err != nil {
+			return err
+		}
+	}
+	if err := temp.Chmod(mode); err != nil { // before the owner is another one
+		return err
+	}
+	if was.Uid != is.Uid {
+		if err := temp.Chown(int(was.Uid), -1); err != nil && !refused(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// refused reports whether a process may not give a file to an owner or a group, or cannot: EINVAL is
+// about one that its user namespace does not know.
+func refused(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL)
 }
