@@ -34,6 +34,10 @@ type Shard struct {
 // they differ, that of the process that makes the plan counts. The election of the same name is
 // another matter: a process may campaign and take shards.
 //
+// The plan has the ID of each process once, and the process of each shard as a number, in 64 KiB at
+// most. One that is longer is told to Options.Logger, and shards stay where they are: with
+// [MaxShards], IDs of 50 bytes leave room for some 900 processes.
+//
 // Errors: n is not 1 to [MaxShards]; [coord.ErrClosed]; [coord.ErrObserver]; [coord.ErrNoResults]
 // without Options.Store where the arbiter keeps no results. Nil when ctx has ended.
 func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Context, s Shard) error) error {

@@ -302,6 +302,59 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
+// A plan that is too long to be published is told once, and made again when members have left.
+func TestAssign_APlanThatIsTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		const members, shards = 46, 46
+		var log bytes.Buffer
+		var assigned sync.Map
+		var work sync.WaitGroup
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		c := start(t, a, nil)
+		take := func(ctx context.Context, i int) {
+			// In JSON each of these characters has six bytes.
+			e := join(t, c, &election.Options{ID: fmt.Sprintf("%02d%s", i, strings.Repeat("<", 250)), Logger: logger})
+			work.Go(func() {
+				_ = e.Assign(ctx, shards, func(ctx context.Context, s election.Shard) error {
+					assigned.Store(s.Number, i)
+					<-ctx.Done()
+					assigned.Delete(s.Number)
+					return context.Cause(ctx)
+				})
+			})
+		}
+		had := func() (n int) {
+			for range assigned.Range {
+				n++
+			}
+			return n
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 2 {
+			take(ctx, i)
+		}
+		time.Sleep(time.Minute)
+		late, leave := context.WithCancel(ctx)
+		for i := 2; i < members; i++ {
+			take(late, i)
+		}
+		time.Sleep(time.Minute)
+		if text := log.String(); strings.Count(text, "a plan of shards is refused") != 1 || !strings.Contains(text, "must have 65536 at most") {
+			t.Errorf("the log: %.2000s", text)
+		}
+		if n := had(); n != shards {
+			t.Errorf("%d shards are assigned while the plan is too long", n)
+		}
+		leave()
+		time.Sleep(time.Minute)
+		if n, text := had(), log.String(); n != shards || strings.Count(text, "plan of shards") != 1 {
+			t.Errorf("%d shards are assigned when members have left: %.2000s", n, text)
+		}
+		cancel()
+		work.Wait()
+	})
+}
+
 // A function that returns the loss of a lock of its own is called again after a pause.
 func TestAssign_TheLossOfAnotherLock(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -102,7 +102,8 @@ func (p plan) balance(members []string, n int) plan {
 func (s *members) plan(ctx context.Context, t *Term, n int) error {
 	changed, stop := s.e.c.Watch(s.key)
 	defer stop()
-	var last plan
+	var last plan     // that the term has taken, or that of a term before
+	troubled := false // a record was written
 	if k, err := s.e.look(ctx); err == nil {
 		last, _ = decodePlan(k.Value)
 	}
@@ -156,13 +157,20 @@ func (s *members) plan(ctx context.Context, t *Term, n int) error {
 			continue
 		}
 		next := last.balance(slices.Sorted(maps.Keys(known)), n)
-		if slices.Equal(next, last) && t.published() == next.encode() {
+		text := next.encode()
+		if slices.Equal(next, last) && t.published() == text {
+			troubled = false
 			continue
 		}
-		if err := t.Publish(ctx, next.encode()); err != nil {
-			wait(s.e.opts.Pause)
+		switch err := t.Publish(ctx, text); {
+		case t.published() == text: // if it was not stored, it is with the next refreshment
+			if last, troubled = next, false; err != nil {
+				wait(s.e.opts.Pause)
+			}
+		case !troubled && t.Context().Err() == nil:
+			troubled = true
+			s.e.opts.Logger.Error("holdfast: a plan of shards is refused, and that of before stays", "election", s.e.name, "members", len(known), "error", err)
 		}
-		last = next // a plan that was not stored is with the next refreshment
 	}
 }
 
