@@ -95,6 +95,28 @@ func TestArbiters(t *testing.T) {
 	})
 }
 
+// The driver gets parameters as it wants them: it unescapes all but charsets and durations.
+func TestParseMySQL(t *testing.T) {
+	for _, query := range []string{
+		"charset=utf8mb4,utf8&connectionAttributes=team:shop,stage:a%26b%252C&loc=Europe/Berlin&readTimeout=1500µs&sql_mode=%27ANSI,TRADITIONAL%27",
+		"charset=utf8mb4%2Cutf8&connectionAttributes=team%3Ashop%2Cstage%3Aa%26b%252C&loc=Europe%2FBerlin&readTimeout=1500%C2%B5s&sql_mode=%27ANSI%2CTRADITIONAL%27",
+	} {
+		u, err := url.Parse("mysql://op@h/shop?table=locks&" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, o, err := parseMySQL(*u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The charsets are in no field.
+		if dsn := c.FormatDSN(); !strings.Contains(dsn, "charset=utf8mb4,utf8&") || c.ConnectionAttributes != "team:shop,stage:a&b%2C" ||
+			c.Loc.String() != "Europe/Berlin" || c.ReadTimeout != 1500*time.Microsecond || c.Params["sql_mode"] != "'ANSI,TRADITIONAL'" || o.Table != "locks" {
+			t.Errorf("%s: %s, table %s", query, dsn, o.Table)
+		}
+	}
+}
+
 // application is a node at an arbiter.
 type application struct {
 	t       *testing.T

@@ -134,8 +134,16 @@ func openPostgres(_ *settings, u url.URL) (*arbiter, error) {
 	return &arbiter{postgres.New(config, o), func() error { return nil }, nil}, nil
 }
 
-// openMySQL takes the table and the socket out of the URL; other parameters are the driver's.
 func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
+	config, o, err := parseMySQL(u)
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err) // the driver leaves the password out
+	}
+	return &arbiter{mysql.New(config, o), func() error { return nil }, nil}, nil
+}
+
+// parseMySQL takes the table and the socket out of the URL; other parameters are the driver's.
+func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	q := u.Query()
 	o := &mysql.Options{Conns: 1, Table: q.Get("table")}
 	c := driver.NewConfig()
@@ -147,12 +155,13 @@ func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
 	}
 	q.Del("table")
 	q.Del("socket")
-	config, err := driver.ParseDSN(c.FormatDSN() + "?" + q.Encode()) // a DSN of defaults has no parameters
-	if err != nil {
-		return nil, fmt.Errorf("--url: %w", err) // the driver leaves the password out
-	}
-	return &arbiter{mysql.New(config, o), func() error { return nil }, nil}, nil
+	config, err := driver.ParseDSN(c.FormatDSN() + "?" + plain.Replace(q.Encode())) // a DSN of defaults has no parameters
+	return config, o, err
 }
+
+// plain undoes what the driver does not: it takes charsets, with commas between them, and durations,
+// as "100µs", as they are. All others it unescapes, and they may have these characters, too.
+var plain = strings.NewReplacer("%2C", ",", url.QueryEscape("µ"), "µ", url.QueryEscape("μ"), "μ")
 
 // openSQLite wants a file that is there: Attach would make one.
 func openSQLite(_ *settings, u url.URL) (*arbiter, error) {
