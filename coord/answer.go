@@ -24,8 +24,8 @@ type By uint8
 // Orders of keys.
 const (
 	LongestHeld   By = iota + 1 // the lock that has been held for longest comes first
-	LongestWait                 // the caller that has waited for longest
-	MostWaitedFor               // callers that wait
+	LongestWait                 // the caller that has waited for longest; keys with KeySummary.Expected come last
+	MostWaitedFor               // callers that wait; these keys come last here, too
 	MostTaken                   // locks that were taken under the holder's present hold: in one process, without another in between
 )
 
@@ -59,6 +59,21 @@ func (b By) weight(g *lease.Glance) int64 {
 	}
 	return 0
 }
+
+// unexpected is added to the weights of waits that ExpectLong does not expect: they come first.
+const unexpected = 1 << 62
+
+// weight is that of the order, with what is expected behind all else in the orders of waits.
+func (c *Coordinator) weight(by By, g *lease.Glance) int64 {
+	w := by.weight(g)
+	if w > 0 && by.waits() && !c.tells.expected.has(g.Name) {
+		w += unexpected
+	}
+	return w
+}
+
+// waits reports whether keys are compared by their waiters.
+func (b By) waits() bool { return b == LongestWait || b == MostWaitedFor }
 
 // process describes this process.
 func (c *Coordinator) process() Process {
@@ -141,7 +156,7 @@ func (c *Coordinator) partOf(key string) keyPart {
 	p.mu.Unlock()
 	k := keyPart{
 		Key: []byte(key), Epoch: s.Epoch, Locked: s.Locked, Kept: s.Kept, Fence: Fence(s.Fence), Held: s.Held, Turns: s.Turns,
-		Waiting: s.Waiting, Waited: s.Waited,
+		Waiting: s.Waiting, Waited: s.Waited, Expected: c.tells.expected.has(key),
 	}
 	if s.Locked {
 		k.Label = labelIn(s.Tag, s.Fence)
@@ -242,7 +257,7 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart
 		}
 	}
 	left = c.survey(ctx, func(g *lease.Glance) {
-		if w := by.weight(g); w > least {
+		if w := c.weight(by, g); w > least {
 			if first = append(first, weighed{g.Name, w}); len(first) >= 2*most {
 				trim()
 			}

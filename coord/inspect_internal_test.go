@@ -98,7 +98,7 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 	}
 	rests, counts := 0, lease.Counts{}
 	p.mu.Lock()
-	p.Count(func() bool { rests++; return p.letIn() }, &counts, func(lease.Path, uint64) {})
+	p.Count(func() bool { rests++; return p.letIn() }, &counts, func(lease.Path, uint64) {}, c.tells.expected.has)
 	p.mu.Unlock()
 	if counts.Locked != keys || rests != 10 {
 		t.Errorf("Count: %+v, %d rests", counts, rests)
@@ -250,6 +250,46 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	}
 	if c.cluster.linkTo("old") == nil {
 		t.Error("the stream has ended")
+	}
+}
+
+// Of waits that one node expects, and another one does not or is of a version that does not tell, the latter count.
+func TestTop_MergesWaitsThatAreExpected(t *testing.T) {
+	const h = time.Hour
+	c := &Coordinator{}
+	for _, tt := range []struct {
+		name     string
+		parts    [2]string // of two nodes, as they come over the network
+		expected bool
+		waiters  int
+		waited   time.Duration
+	}{
+		{"both expect it", [2]string{`"waiting":1,"waited":18000000000000,"expected":true`, `"waiting":2,"waited":36000000000000,"expected":true`}, true, 3, 10 * h},
+		{"an older node", [2]string{`"waiting":1,"waited":36000000000000,"expected":true`, `"waiting":1,"waited":18000000000000`}, false, 2, 5 * h},
+		{"only the holder", [2]string{`"locked":true,"expected":true`, `"waiting":1,"waited":18000000000000`}, false, 1, 5 * h},
+		{"an older holder", [2]string{`"locked":true`, `"waiting":1,"waited":18000000000000,"expected":true`}, true, 1, 5 * h},
+		{"a caller that has just come", [2]string{`"waiting":1,"waited":18000000000000,"expected":true`, `"waiting":1`}, false, 2, 0},
+	} {
+		for range 2 {
+			var all []reply
+			for _, part := range tt.parts {
+				var a reply
+				if err := json.Unmarshal([]byte(`{"keys":[{"key":"aw==",`+part+`}]}`), &a); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, a)
+			}
+			var list KeyList
+			list.merge(c, all, LongestWait)
+			k, waited := list.Keys[0], time.Duration(0)
+			if !k.Waiting.IsZero() {
+				waited = time.Since(k.Waiting).Truncate(h)
+			}
+			if k.Expected != tt.expected || k.Waiters != tt.waiters || waited != tt.waited {
+				t.Errorf("%s: %+v, waited for %v", tt.name, k, waited)
+			}
+			slices.Reverse(tt.parts[:])
+		}
 	}
 }
 

@@ -94,8 +94,9 @@ func nudge(ch chan struct{}) {
 	}
 }
 
-// ExpectLong says that long waits for the key, and long holds of it, are expected in this process: no
-// records are written of them until stop is called. See Options.LongWait and Options.LongHold.
+// ExpectLong says that long waits for the key, and long holds of it, are expected in this process,
+// until stop is called: no records are written of them (Options.LongWait, Options.LongHold), the waits
+// do not count for Stats.LongestWait, and Top marks them (KeySummary.Expected).
 func (c *Coordinator) ExpectLong(key string) (stop func()) {
 	c.tells.expected.add(key, 1)
 	return sync.OnceFunc(func() { c.tells.expected.add(key, -1) })

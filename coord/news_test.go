@@ -67,6 +67,43 @@ func TestWatch_IsToldOfAGap(t *testing.T) {
 	})
 }
 
+// Waits that are expected make no key look stuck, and hide none that is: they count for no longest wait, and Top
+// lists them last and marks them.
+func TestExpectLong_HidesNoStuckKey(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		leader, c := start(t, a, nil), start(t, a, nil)
+		for _, key := range []string{"leader", "stuck"} {
+			defer unlock(t, lock(t, leader, key))
+		}
+		stop := c.ExpectLong("leader")
+		waitFor(t, t.Context(), c, "leader", 2)
+		time.Sleep(10 * time.Second) // these have waited for longest
+		if w := c.Stats().LongestWait; w != 0 {
+			t.Errorf("the longest wait is %v, and it is expected", w)
+		}
+		waitFor(t, t.Context(), c, "stuck", 1)
+		time.Sleep(10 * time.Second)
+		if w := c.Stats().LongestWait; w < 5*time.Second || w > 11*time.Second {
+			t.Errorf("the longest wait that is not expected is %v", w)
+		}
+		for _, by := range []coord.By{coord.LongestWait, coord.MostWaitedFor} {
+			first, err := c.Top(t.Context(), 1, by)
+			if err != nil || len(first.Keys) != 1 || first.Keys[0].Key != "stuck" || first.Keys[0].Expected {
+				t.Errorf("by %v: %+v, %v", by, first, err)
+			}
+			all, err := c.Top(t.Context(), 10, by)
+			if err != nil || len(all.Keys) != 2 || all.Keys[1].Key != "leader" || !all.Keys[1].Expected || all.Keys[1].Waiters != 2 {
+				t.Errorf("by %v: %+v, %v", by, all, err)
+			}
+		}
+		stop()
+		first, err := c.Top(t.Context(), 1, coord.LongestWait)
+		if w := c.Stats().LongestWait; err != nil || first.Keys[0].Key != "leader" || first.Keys[0].Expected || w < 15*time.Second {
+			t.Errorf("after stop: %+v, %v, %v", first, err, w)
+		}
+	})
+}
+
 func TestExpectLong_SilencesRecords(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var out bytes.Buffer

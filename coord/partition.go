@@ -134,7 +134,8 @@ func (p *partition) message(f func(key string, id fallback.Identity, now time.Ti
 func (p *partition) count(s *Stats, to *lease.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Count(p.letIn, to, func(path lease.Path, n uint64) { s.Granted[Path(path)] += n })
+	granted := func(path lease.Path, n uint64) { s.Granted[Path(path)] += n }
+	p.Count(p.letIn, to, granted, p.c.tells.expected.has)
 }
 
 // letIn lets a caller in that waits for the mutex, which is held: a walk over many keys goes on

@@ -51,23 +51,24 @@ type reply struct {
 
 // A keyPart is what one node knows of a key. Times are told as durations, since clocks differ.
 type keyPart struct {
-	Key     []byte        `json:"key"`
-	Epoch   uint32        `json:"epoch,omitempty"` // at which the node serves the partition; 0: it does not
-	Locked  bool          `json:"locked,omitempty"`
-	Kept    bool          `json:"kept,omitempty"`
-	Fence   Fence         `json:"fence,omitempty"`
-	Held    time.Duration `json:"held,omitempty"`
-	Turns   int           `json:"turns,omitempty"`
-	Label   string        `json:"label,omitempty"`
-	Waiting int           `json:"waiting,omitempty"`
-	Waited  time.Duration `json:"waited,omitempty"`
-	Labels  []string      `json:"labels,omitempty"` // of callers that wait
-	Given   *givenPart    `json:"given,omitempty"`
-	Queue   []string      `json:"queue,omitempty"`   // sessions of nodes that wait; "": the node that answers
-	Names   [][]byte      `json:"names,omitempty"`   // of a key: its holds that are not exclusive, as far as the node knows
-	Readers int           `json:"readers,omitempty"` // or callers with permits
-	Reading []string      `json:"reading,omitempty"` // labels of readers, or of callers with permits
-	Free    int           `json:"free,omitempty"`    // permits that no caller has
+	Key      []byte        `json:"key"`
+	Epoch    uint32        `json:"epoch,omitempty"` // at which the node serves the partition; 0: it does not
+	Locked   bool          `json:"locked,omitempty"`
+	Kept     bool          `json:"kept,omitempty"`
+	Fence    Fence         `json:"fence,omitempty"`
+	Held     time.Duration `json:"held,omitempty"`
+	Turns    int           `json:"turns,omitempty"`
+	Label    string        `json:"label,omitempty"`
+	Waiting  int           `json:"waiting,omitempty"`
+	Waited   time.Duration `json:"waited,omitempty"`
+	Expected bool          `json:"expected,omitempty"` // of ExpectLong; nodes of the version before do not tell
+	Labels   []string      `json:"labels,omitempty"`   // of callers that wait
+	Given    *givenPart    `json:"given,omitempty"`
+	Queue    []string      `json:"queue,omitempty"`   // sessions of nodes that wait; "": the node that answers
+	Names    [][]byte      `json:"names,omitempty"`   // of a key: its holds that are not exclusive, as far as the node knows
+	Readers  int           `json:"readers,omitempty"` // or callers with permits
+	Reading  []string      `json:"reading,omitempty"` // labels of readers, or of callers with permits
+	Free     int           `json:"free,omitempty"`    // permits that no caller has
 }
 
 // A givenPart is another node's hold as its owner knows it.

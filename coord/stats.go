@@ -34,7 +34,7 @@ type Stats struct {
 	Owned   int    // partitions of which this node grants the keys
 
 	// LongestWait is for how long the caller has waited that has waited longest, of those that wait now; 0: none. A wait that was not measured
-	// counts from when LongWait was looked for, a quarter of that later at most.
+	// counts from when LongWait was looked for, a quarter of that later at most. Waits that ExpectLong expects do not count.
 	LongestWait time.Duration
 
 	// Grace is what is left of the arbiter's, as the last renewal said: the arbiter grants nothing new. 0 outside.

@@ -30,7 +30,9 @@ func TestSurvey_AMillionKeys(t *testing.T) {
 	for name, walk := range map[string]func(rest func() bool){
 		"Survey":  func(rest func() bool) { p.Survey(c.moment(), rest, func(lease.Glance) {}) },
 		"Overdue": func(rest func() bool) { p.Overdue(c.moment(), rest, time.Hour, time.Hour, func(lease.Overdue) {}) },
-		"Count":   func(rest func() bool) { p.Count(rest, &lease.Counts{}, func(lease.Path, uint64) {}) },
+		"Count": func(rest func() bool) {
+			p.Count(rest, &lease.Counts{}, func(lease.Path, uint64) {}, c.tells.expected.has)
+		},
 	} {
 		longest := time.Hour // hold, of the walk with the shortest: an interrupt counts as the thread's
 		for range 5 {

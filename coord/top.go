@@ -13,15 +13,16 @@ import (
 
 // A KeySummary is what Held and Top tell of a key.
 type KeySummary struct {
-	Key     string    `json:"key"`
-	Mode    string    `json:"mode,omitempty"`    // as KeyHolder.Mode
-	Holder  *Process  `json:"holder,omitempty"`  // nil: none of the processes that were asked has locked it
-	Fence   Fence     `json:"fence,omitempty"`   // of the lock; of a holder that does not answer, the first of its hold
-	Since   time.Time `json:"since,omitzero"`    // when that began, by this process's clock; zero: not known, or not yet
-	Turns   int       `json:"turns,omitempty"`   // as KeyHolder.Turns
-	Label   string    `json:"label,omitempty"`   // of WithLabel
-	Waiters int       `json:"waiters,omitempty"` // callers; of Held, those of the holder's process
-	Waiting time.Time `json:"waiting,omitzero"`  // since when the first of the waiters waits
+	Key      string    `json:"key"`
+	Mode     string    `json:"mode,omitempty"`     // as KeyHolder.Mode
+	Holder   *Process  `json:"holder,omitempty"`   // nil: none of the processes that were asked has locked it
+	Fence    Fence     `json:"fence,omitempty"`    // of the lock; of a holder that does not answer, the first of its hold
+	Since    time.Time `json:"since,omitzero"`     // when that began, by this process's clock; zero: not known, or not yet
+	Turns    int       `json:"turns,omitempty"`    // as KeyHolder.Turns
+	Label    string    `json:"label,omitempty"`    // of WithLabel
+	Waiters  int       `json:"waiters,omitempty"`  // callers; of Held, those of the holder's process
+	Waiting  time.Time `json:"waiting,omitzero"`   // since when the first of the waiters waits, of those that are not Expected if there are any
+	Expected bool      `json:"expected,omitempty"` // the processes of all waiters expect that they wait for long (Coordinator.ExpectLong)
 
 	given bool   // it is the owner that tells of the holder
 	name  string // of the hold
@@ -187,6 +188,7 @@ func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 	name := string(k.Key)
 	s := KeySummary{Key: namedKey(name), Mode: modeOf(name), name: name, Waiters: k.Waiting, Waiting: c.ago(k.Waited)}
+	s.Expected = k.Expected && k.Waiting > 0
 	switch g := k.Given; {
 	case k.Locked:
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
@@ -200,14 +202,24 @@ func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 
 // add adds what another process tells.
 func (s *KeySummary) add(o *KeySummary) {
-	s.Waiters += o.Waiters
-	if s.Waiting.IsZero() || !o.Waiting.IsZero() && o.Waiting.Before(s.Waiting) {
-		s.Waiting = o.Waiting
-	}
+	s.addWaiters(o)
 	// The holder knows more than the owner. Of two holders the key was handed over meanwhile.
 	if o.Holder != nil && (s.Holder == nil || s.given && !o.given || s.given == o.given && o.Fence > s.Fence) {
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label, s.given = o.Holder, o.Fence, o.Since, o.Turns, o.Label, o.given
 	}
+}
+
+// addWaiters adds another process's waiters. Where some are expected, how long the others wait is told.
+func (s *KeySummary) addWaiters(o *KeySummary) {
+	switch {
+	case o.Waiters == 0:
+		return
+	case s.Waiters == 0 || s.Expected && !o.Expected:
+		s.Waiting, s.Expected = o.Waiting, o.Expected
+	case s.Expected == o.Expected && earlierFirst(o.Waiting, s.Waiting) < 0:
+		s.Waiting = o.Waiting
+	}
+	s.Waiters += o.Waiters
 }
 
 // compare orders keys: negative if a comes first.
@@ -217,13 +229,24 @@ func (b By) compare(x, y KeySummary) int {
 	case LongestHeld:
 		n = earlierFirst(x.Since, y.Since)
 	case LongestWait:
-		n = earlierFirst(x.Waiting, y.Waiting)
+		n = cmp.Or(expectedLast(&x, &y), earlierFirst(x.Waiting, y.Waiting))
 	case MostWaitedFor:
-		n = cmp.Compare(y.Waiters, x.Waiters)
+		n = cmp.Or(expectedLast(&x, &y), cmp.Compare(y.Waiters, x.Waiters))
 	case MostTaken:
 		n = cmp.Compare(y.Turns, x.Turns)
 	}
 	return cmp.Or(n, cmp.Compare(x.Key, y.Key), cmp.Compare(x.name, y.name))
+}
+
+// expectedLast compares keys by whether long waits for them are expected.
+func expectedLast(x, y *KeySummary) int {
+	switch {
+	case x.Expected == y.Expected:
+		return 0
+	case x.Expected:
+		return 1
+	}
+	return -1
 }
 
 // earlierFirst compares times, of which the zero time is the last one.

@@ -86,7 +86,7 @@ func Var(locks *coord.Coordinator) expvar.Var {
 // among the problems.
 func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
 	o := &Overview{Time: time.Now(), Namespace: locks.Namespace()}
-	o.ask(ctx, locks)
+	o.ask(ctx, locks, mostNodes)
 	o.judge(longWait)
 	return o
 }
@@ -107,7 +107,8 @@ type Overview struct {
 
 	Nodes      []Node             `json:"nodes"`
 	Partitions int                `json:"partitions"`         // of the namespace
-	Unowned    int                `json:"unowned"`            // of which no node that answers is the owner: their keys are locked at the arbiter
+	Unowned    int                `json:"unowned"`            // of which no node that answers is the owner: their keys are locked at the arbiter. 0 with More
+	More       int                `json:"more,omitempty"`     // nodes that were not asked, as there are so many
 	Grace      time.Duration      `json:"grace,omitempty"`    // left, in which the arbiter grants nothing new
 	Held       []coord.KeySummary `json:"held,omitempty"`     // for longest
 	Waited     []coord.KeySummary `json:"waited,omitempty"`   // for, longest
@@ -166,14 +167,14 @@ func (h *handler) look(ctx context.Context) *Overview {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout) // others get the same answer
 	defer cancel()
 	o := &Overview{Time: time.Now(), Namespace: h.locks.Namespace()}
-	o.ask(ctx, h.locks)
+	o.ask(ctx, h.locks, mostNodes)
 	o.judge(h.opts.LongWait)
 	h.last = o
 	return o
 }
 
-// ask asks all nodes.
-func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
+// ask asks the nodes, at most so many.
+func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) {
 	listed := locks.Nodes()
 	self, err := locks.Report(ctx, "")
 	if err == nil {
@@ -183,7 +184,8 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
 	if alone { // without a cluster: this process
 		listed = []coord.NodeInfo{{Name: self.Name, Session: self.Session, Self: true, State: "no node"}}
 	}
-	o.Nodes = make([]Node, min(len(listed), mostNodes))
+	o.Nodes = make([]Node, min(len(listed), most))
+	o.More = len(listed) - len(o.Nodes)
 	var work sync.WaitGroup
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -234,7 +236,7 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator) {
 	}
 	slices.SortStableFunc(o.Events, func(a, b Event) int { return b.Time.Compare(a.Time) })
 	o.Events = o.Events[:min(len(o.Events), mostEvents)]
-	if alone {
+	if alone || o.More > 0 { // none is a node, or those that were not asked may own them
 		o.Unowned = 0
 	}
 }
@@ -290,12 +292,12 @@ func (o *Overview) judge(long time.Duration) {
 		say(strconv.Itoa(o.Unowned), " partitions have no owner that answers: their keys are locked at the arbiter, or wait.")
 	}
 	for _, k := range o.Taken {
-		if k.Waiters >= hotWaiters {
+		if k.Waiters >= hotWaiters && !k.Expected {
 			say("Key ", strconv.Quote(k.Key), " is hot: ", strconv.Itoa(k.Waiters), " callers wait for it.")
 		}
 	}
 	for _, k := range o.Waited {
-		if wait := o.Time.Sub(k.Waiting); !k.Waiting.IsZero() && wait > long {
+		if wait := o.Time.Sub(k.Waiting); !k.Waiting.IsZero() && wait > long && !k.Expected {
 			say("Callers wait for key ", strconv.Quote(k.Key), ": ", strconv.Itoa(k.Waiters), ", the first for ", lasting(wait), ". ", heldBy(&k, o.Time))
 		}
 	}

@@ -119,6 +119,18 @@ func contains(t *testing.T, page string, parts ...string) {
 	}
 }
 
+// Where not all nodes are asked, partitions of the others are not taken for ones without an owner.
+func TestLook_MoreNodesThanAreAsked(t *testing.T) {
+	t.Parallel()
+	anna := nodes(t, fallback.NewMemory(), "anna", "berta", "clara")[0]
+	for most, more := range []int{3, 2, 1, 0} {
+		o := debug.LookAt(t.Context(), anna, most)
+		if o.Partitions != 61 || o.Unowned != 0 || o.More != more || len(o.Nodes) != most || len(o.Problems) > 0 {
+			t.Errorf("%d are asked: %+v", most, o)
+		}
+	}
+}
+
 func keyOf(t *testing.T, c *coord.Coordinator, prefix string) string {
 	t.Helper()
 	for i := range 1000 {

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,12 @@ func TestJudge(t *testing.T) {
 			"a hot key", `Key "sku" is hot: 50 callers wait for it.`, Overview{Taken: []coord.KeySummary{hot}, Waited: []coord.KeySummary{hot}},
 			coord.NodeReport{},
 		},
+		{
+			"the leadership", "", Overview{
+				Taken:  []coord.KeySummary{{Key: "leader", Waiters: hotWaiters, Expected: true}},
+				Waited: []coord.KeySummary{{Key: "leader", Waiters: hotWaiters, Waiting: now.Add(-time.Hour), Expected: true}},
+			}, coord.NodeReport{},
+		},
 		{"a key that is not", "", Overview{Taken: []coord.KeySummary{{Key: "sku", Waiters: hotWaiters - 1}}}, coord.NodeReport{}},
 	} {
 		tt.r.Clock = now
@@ -47,6 +54,22 @@ func TestJudge(t *testing.T) {
 		tt.o.judge(10 * time.Second)
 		if got := strings.Join(tt.o.Problems, "\n"); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The page says how many nodes were not asked, in the place of partitions without an owner.
+func TestPage_SaysThatNotAllWereAsked(t *testing.T) {
+	for more, want := range [][]string{
+		{"All is well.", "61 partitions, 7 of them without an owner that answers"},
+		{"All is well at the nodes that were asked.", "61 partitions; 1 more nodes were not asked"},
+	} {
+		w := httptest.NewRecorder()
+		new(handler).show(w, 200, "overview.html", &page{Overview: &Overview{Partitions: 61, Unowned: 7, More: more}})
+		for _, part := range want {
+			if text := w.Body.String(); !strings.Contains(text, part) {
+				t.Errorf("the page lacks %q: %s", part, text)
+			}
 		}
 	}
 }

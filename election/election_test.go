@@ -89,6 +89,23 @@ func TestCampaign_OneLeaderAtATime(t *testing.T) {
 	})
 }
 
+// Candidates wait for as long as the leader lives: no alert about stuck keys fires for that.
+func TestCampaign_IsNoLongWait(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		leader, candidate := start(t, a, nil), start(t, a, nil)
+		term := campaign(t, join(t, leader, nil))
+		next := make(chan *election.Term)
+		e := join(t, candidate, nil)
+		go func() { next <- campaign(t, e) }()
+		time.Sleep(time.Hour)
+		if s := candidate.Stats(); s.Waiting != 1 || s.LongestWait != 0 {
+			t.Errorf("%d callers wait, the first for %v", s.Waiting, s.LongestWait)
+		}
+		resign(t, term)
+		resign(t, <-next)
+	})
+}
+
 // A term ends in the leader's eyes before another candidate is elected: Margin before, as clocks are equal.
 func TestTerm_EndsBeforeTheNextOneBegins(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -190,7 +190,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	if len(list.Keys) > 0 {
 		k = list.Keys[0]
 	}
-	if wait := time.Since(k.Waiting); !k.Waiting.IsZero() && wait > d.longWait {
+	if wait := time.Since(k.Waiting); !k.Waiting.IsZero() && wait > d.longWait && !k.Expected {
 		text := fmt.Sprintf("%d callers wait for key %q, the first for %v; ", k.Waiters, k.Key, lasting(wait))
 		if k.Holder == nil {
 			text += "no process that answers holds it"
@@ -210,7 +210,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	if list, err = c.Top(ctx, 1, coord.MostWaitedFor); err != nil || len(list.Keys) == 0 {
 		return
 	}
-	if k = list.Keys[0]; k.Waiters >= hot {
+	if k = list.Keys[0]; k.Waiters >= hot && !k.Expected {
 		d.warn("locks", "let fewer callers want one key: split it, do several orders in one turn, or use RLock where they only read (docs/runbook.md, HoldfastWaits)",
 			"key %q is hot: %d callers wait for it", k.Key, k.Waiters)
 	}

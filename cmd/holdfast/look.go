@@ -67,8 +67,12 @@ func topCommand(s *settings) *cobra.Command {
 func (s *settings) showProblems(ctx context.Context, c *coord.Coordinator) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for _, problem := range debug.Look(ctx, c).Problems {
+	o := debug.Look(ctx, c)
+	for _, problem := range o.Problems {
 		s.out.line("! %s", problem)
+	}
+	if o.More > 0 {
+		s.out.line("%d more nodes were not asked whether all is well: holdfast doctor asks all", o.More)
 	}
 }
 
@@ -83,7 +87,7 @@ func (s *settings) showKeys(list *coord.KeyList) error {
 	rows := [][]string{{"KEY", "HELD", "HOLDER", "HOST:PID", "TOKEN", "TURNS", "LABEL", "WAITERS", "LONGEST WAIT", "MODE"}}
 	for _, k := range list.Keys {
 		rows = append(rows, []string{
-			k.Key, since(k.Since), who(k.Holder), where(k.Holder), token(k.Fence), number(k.Turns), k.Label, number(k.Waiters), since(k.Waiting), k.Mode,
+			k.Key, since(k.Since), who(k.Holder), where(k.Holder), token(k.Fence), number(k.Turns), k.Label, number(k.Waiters), waited(&k), k.Mode,
 		})
 	}
 	if !slices.ContainsFunc(list.Keys, func(k coord.KeySummary) bool { return k.Mode != "" }) {
@@ -97,6 +101,14 @@ func (s *settings) showKeys(list *coord.KeyList) error {
 	}
 	s.showUnanswered(list.Unanswered)
 	return err
+}
+
+// waited tells for how long the first of the waiters has waited.
+func waited(k *coord.KeySummary) string {
+	if k.Expected && !k.Waiting.IsZero() {
+		return since(k.Waiting) + " (expected)"
+	}
+	return since(k.Waiting)
 }
 
 func (s *settings) showUnanswered(all []coord.Unanswered) {

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -262,6 +265,38 @@ func TestDoctor(t *testing.T) {
 	n.diagnosis(1, "fail", "settings", "", "", url("reader")...)
 	n.open(&coord.Options{Name: "loner"})
 	n.diagnosis(0, "warn", "processes", "such as loner", "set Cluster in all")
+}
+
+// A candidate that waits for a leader's key is not stuck, and does not hide a caller that is.
+func TestDoctor_CandidatesAreNotStuck(t *testing.T) {
+	n := newNamespace(t)
+	anna, berta := n.node("anna"), n.node("berta")
+	settled(t, anna, berta)
+	defer berta.ExpectLong("leader")()
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer func() { cancel(); work.Wait() }()
+	waits := func(key string) {
+		t.Helper()
+		l, err := anna.Lock(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Unlock() })
+		work.Go(func() { _, _ = berta.Lock(ctx, key) })
+		await.Until(t, "it has waited for 200 ms", func() bool {
+			list, err := berta.Top(t.Context(), 10, coord.LongestWait)
+			i := slices.IndexFunc(list.Keys, func(k coord.KeySummary) bool { return k.Key == key })
+			return err == nil && i >= 0 && !list.Keys[i].Waiting.IsZero() && time.Since(list.Keys[i].Waiting) > 200*time.Millisecond
+		})
+	}
+	waits("leader")
+	n.diagnosis(0, "ok", "locks", "no caller waits for 100ms", "", "--long-wait", "100ms")
+	if out := n.start("top", "--by", "wait").want(0); !strings.Contains(out, "(expected)") {
+		t.Errorf("top: %s", out)
+	}
+	waits("stuck")
+	n.diagnosis(0, "warn", "locks", `1 callers wait for key "stuck"`, "", "--long-wait", "100ms")
 }
 
 // Nodes with different keys refuse each other. Both are named, and why.

@@ -12,11 +12,12 @@ type Counts struct {
 	Locked  int    // keys, by callers
 	Kept    int    // keys without a caller
 	Waiting int    // callers
-	First   Moment // when the first of these began to wait, or was first looked at; 0: none was yet
+	First   Moment // when the first of these began to wait, or was first looked at; 0: none was yet. Without those that are expected
 }
 
-// Count adds the partition to the counts of all. It calls rest as Survey does.
-func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint64)) {
+// Count adds the partition to the counts of all. It calls rest as Survey does. expected reports whether
+// callers wait for a key for long as a matter of course.
+func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint64), expected func(key string) bool) {
 	if p.own != nil {
 		to.Owned++
 	}
@@ -33,7 +34,7 @@ func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint6
 		if n := k.q.Waiting(); n > 0 {
 			to.Waiting += n
 			k.q.Any(func(w *Waiter) bool {
-				if since := w.Value.since; since != 0 && (to.First == 0 || since < to.First) {
+				if since := w.Value.since; since != 0 && (to.First == 0 || since < to.First) && !expected(k.name) {
 					to.First = since
 				}
 				return true // it is the first of the key
