@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,18 @@ func breakCommand(s *settings) *cobra.Command {
 	cmd.Flags().BoolVar(&permits, "permits", false, permitsUsage)
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
+}
+
+// freeing tells how to take a lock away: a command to paste into a shell, where that is possible.
+func freeing(key, flag string, fence coord.Fence) string {
+	switch text := "--fence " + token(fence) + " --reason WHY"; {
+	case printable(key) != key:
+		return "to free it: holdfast break with the bytes of the key, which a terminal cannot show, and" + flag + " " + text
+	case strings.HasPrefix(key, "-"): // it would be taken for a flag
+		return "to free it: holdfast break" + flag + " " + text + " -- " + shellWord(key)
+	default:
+		return "to free it: holdfast break " + shellWord(key) + flag + " " + text
+	}
 }
 
 func drainCommand(s *settings) *cobra.Command {

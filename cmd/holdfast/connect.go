@@ -120,18 +120,36 @@ func openRedis(s *settings, u url.URL) (*arbiter, error) {
 	return &arbiter{redisarbiter.New(c, &redisarbiter.Options{Replicas: s.replicas}), c.Close, c}, nil
 }
 
-// openPostgres takes the table out of the URL, which the server would refuse.
 func openPostgres(_ *settings, u url.URL) (*arbiter, error) {
-	o := &postgres.Options{Conns: 1}
-	q := u.Query()
-	o.Table = q.Get("table")
-	q.Del("table")
-	u.RawQuery = q.Encode()
-	config, err := pgxpool.ParseConfig(u.String())
+	config, table, err := postgresConfig(u)
 	if err != nil {
-		return nil, fmt.Errorf("--url: %w", err) // pgx leaves the password out
+		return nil, err
 	}
+	o := &postgres.Options{Conns: 1, Table: table}
 	return &arbiter{postgres.New(config, o), func() error { return nil }, nil}, nil
+}
+
+// postgresConfig takes the table out of the URL, which the server would refuse.
+func postgresConfig(u url.URL) (config *pgxpool.Config, table string, err error) {
+	u.RawQuery, table = cutTable(u.RawQuery)
+	if config, err = pgxpool.ParseConfig(u.String()); err != nil {
+		return nil, "", fmt.Errorf("--url: %w", err) // pgx leaves the password out
+	}
+	return config, table, nil
+}
+
+// cutTable returns a query without the table, and the table. The rest stays as it is: + is no space for libpq, and so for pgx.
+func cutTable(query string) (rest, table string) {
+	all := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
+		value, found := strings.CutPrefix(pair, "table=")
+		if !found {
+			return false
+		}
+		var err error
+		table, err = url.PathUnescape(value)
+		return err == nil
+	})
+	return strings.Join(all, "&"), table
 }
 
 func openMySQL(_ *settings, u url.URL) (*arbiter, error) {

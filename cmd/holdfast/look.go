@@ -214,7 +214,7 @@ func (s *settings) showKey(info *coord.KeyInfo, permits bool) error {
 	}
 	for _, x := range append(slices.Clone(info.Shared), holders(h)...) {
 		if x.Locked {
-			s.out.line("to free it: holdfast break %s%s --fence %s --reason WHY", strconv.Quote(info.Key), flag, token(x.Fence))
+			s.out.line("%s", freeing(info.Key, flag, x.Fence))
 		}
 	}
 	return nil

@@ -6,7 +6,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,7 +100,7 @@ func TestCommands_AtThreeInTheMorning(t *testing.T) {
 			strings.Contains(out, `checkout", for `)
 	})
 	out := n.start("inspect", key).want(0)
-	freeing := fmt.Sprintf("holdfast break %q --fence %v --reason WHY", key, l.Fence())
+	freeing := fmt.Sprintf("holdfast break '%s' --fence %v --reason WHY", key, l.Fence())
 	if !strings.Contains(out, freeing) {
 		t.Errorf("inspect does not say how to free it: %s", out)
 	}
@@ -258,11 +260,11 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	url := func(user string) []string { return []string{"--url", "redis://" + user + ":p@" + n.server.Addr} }
+	as := func(user string) []string { return []string{"--url", "redis://" + user + ":p@" + n.server.Addr} }
 	n.diagnosis(1, "fail", "arbiter", "WRONGPASS", "user and password", "--url", "redis://deaf:wrong@"+n.server.Addr)
-	n.diagnosis(1, "fail", "namespace", "", "", url("stranger")...)
-	n.diagnosis(1, "fail", "messages", "", "SUBSCRIBE", url("deaf")...)
-	n.diagnosis(1, "fail", "settings", "", "", url("reader")...)
+	n.diagnosis(1, "fail", "namespace", "", "", as("stranger")...)
+	n.diagnosis(1, "fail", "messages", "", "SUBSCRIBE", as("deaf")...)
+	n.diagnosis(1, "fail", "settings", "", "", as("reader")...)
 	n.open(&coord.Options{Name: "loner"})
 	n.diagnosis(0, "warn", "processes", "such as loner", "set Cluster in all")
 }
@@ -374,6 +376,58 @@ func TestDial(t *testing.T) {
 	}
 	if x, ok := a.redis.(*redis.ClusterClient); !ok || len(x.Options().Addrs) != 2 {
 		t.Errorf("%T", a.redis)
+	}
+}
+
+// A URL of PostgreSQL goes to pgx as it is, but for the table: to it, as to libpq, + is no space.
+func TestPostgresConfig(t *testing.T) {
+	const query = "options=-c%20search_path%3Dhf%20-c%20timezone%3DEtc/GMT%2B3&application_name=a+b;c"
+	for _, text := range []string{query + "&table=hf.%22my%20locks%22", "table=hf.%22my%20locks%22&" + query} {
+		u, err := url.Parse("postgres://op@h/shop?" + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, table, err := postgresConfig(*u)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		p := config.ConnConfig.RuntimeParams
+		if p["options"] != "-c search_path=hf -c timezone=Etc/GMT+3" || p["application_name"] != "a+b;c" || len(p) != 2 || table != `hf."my locks"` {
+			t.Errorf("%s: %v, table %s", text, p, table)
+		}
+	}
+}
+
+// What tells how to free a key can be pasted: the shell passes the key on as it is, and runs nothing that is in it.
+func TestFreeing_RunsNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, key := range []string{
+		"order/8123", "$(touch made)", "`touch made`", "$HOME", "it's; touch made #", `"; touch made; "`, `a\b`, "'", "a b", "!!", "-n", "--help", "*", "~", "ä", " ",
+	} {
+		line, ok := strings.CutPrefix(freeing(key, " --permits", 7), "to free it: holdfast break")
+		if !ok {
+			t.Errorf("%q: %s", key, line)
+			continue
+		}
+		shell := exec.Command("sh", "-c", `holdfast() { for word; do printf '<%s>' "$word"; done; }; holdfast `+line)
+		shell.Dir = dir
+		out, err := shell.CombinedOutput()
+		want := "<" + key + "><--permits><--fence><7><--reason><WHY>"
+		if strings.HasPrefix(key, "-") {
+			want = "<--permits><--fence><7><--reason><WHY><--><" + key + ">"
+		}
+		if err != nil || string(out) != want {
+			t.Errorf("%q: the shell passes %s, %v, want %s", key, out, err, want)
+		}
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("a command in a key was run: %v, %v", made, err)
+	}
+	for _, key := range []string{"a\nb", "\x1b[2J", "\xff", "\u202e"} {
+		if text := freeing(key, "", 7); strings.ContainsAny(text, "'\"\n\x1b\xff") || !strings.Contains(text, "--fence 7 --reason WHY") {
+			t.Errorf("%q: %q", key, text)
+		}
 	}
 }
 

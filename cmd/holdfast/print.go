@@ -53,6 +53,9 @@ func printable(s string) string {
 	return s
 }
 
+// shellWord quotes a text so that a POSIX shell takes it as it is, and runs nothing that is in it.
+func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
 // since prints how long ago a time was.
 func since(t time.Time) string {
 	if t.IsZero() {
