@@ -38,6 +38,7 @@ func topCommand(s *settings) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				list.Unanswered = append(list.Unanswered, strangers(cmd.Context(), c)...)
 				if err := s.showKeys(&list); err != nil {
 					return err
 				}
@@ -109,12 +110,6 @@ func waited(k *coord.KeySummary) string {
 		return since(k.Waiting) + " (expected)"
 	}
 	return since(k.Waiting)
-}
-
-func (s *settings) showUnanswered(all []coord.Unanswered) {
-	for _, u := range all {
-		s.out.line("NOT ASKED: %s (%s): %s", who(&u.Process), where(&u.Process), u.Reason)
-	}
 }
 
 func inspectCommand(s *settings) *cobra.Command {
@@ -227,39 +222,6 @@ func holders(h *coord.KeyHolder) []coord.KeyHolder {
 	return []coord.KeyHolder{*h}
 }
 
-func locksCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
-		Use: "locks [NODE]", Short: "The locks that callers have, of all nodes or of one", Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: s.completeNodes,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, done, err := s.observe(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer done()
-			nodes := args
-			if len(args) == 0 {
-				for _, n := range c.Nodes() {
-					nodes = append(nodes, n.ID)
-				}
-			}
-			var all coord.KeyList
-			for _, node := range nodes {
-				list, err := c.Held(cmd.Context(), node)
-				if err != nil {
-					if len(args) > 0 {
-						return err
-					}
-					all.Unanswered = append(all.Unanswered, coord.Unanswered{Process: coord.Process{ID: node}, Reason: err.Error()})
-					continue
-				}
-				all.Keys, all.More = append(all.Keys, list.Keys...), all.More+list.More
-			}
-			return s.showKeys(&all)
-		},
-	}
-}
-
 // nodeView is a node as the arbiter lists it, and as it tells of itself.
 type nodeView struct {
 	coord.NodeInfo
@@ -286,16 +248,6 @@ func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 	}
 	work.Wait()
 	return all
-}
-
-// others returns the processes with a session that are no nodes.
-func others(all []coord.Process) (rest []coord.Process) {
-	for _, p := range all {
-		if p.ID == "" {
-			rest = append(rest, p)
-		}
-	}
-	return rest
 }
 
 func nodesCommand(s *settings) *cobra.Command {
