@@ -13,14 +13,16 @@ func (p *partition) startAcquiring() { p.c.background(p.acquireOwnership) }
 
 // acquireOwnership takes the partition if no live session owns it. Then requests that wait for it are served or sent away.
 func (p *partition) acquireOwnership() {
+	defer func() { // also if a trace function ends the goroutine
+		var a after
+		now := p.lock()
+		p.EndAcquire(now, &a.Effects)
+		p.unlock(&a)
+		a.do(p.c)
+	}()
 	if s := p.c.sessions.current(); s != nil {
 		p.tryAcquire(s)
 	}
-	var a after
-	now := p.lock()
-	p.EndAcquire(now, &a.Effects)
-	p.unlock(&a)
-	a.do(p.c)
 }
 
 // tryAcquire makes the calls.

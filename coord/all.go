@@ -236,6 +236,7 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 		work.Add(1)
 		c.life.pool.Go(func() {
 			defer work.Done()
+			errs[i] = errGoexit // until it returns
 			locks[i], errs[i] = c.claim(ctx, x, true)
 		})
 	}
@@ -255,6 +256,9 @@ func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []grant
 			locks[i].pass()
 			locks[i] = granted{}
 		}
+	}
+	if errs[n] == errGoexit {
+		errs[n] = &WaitError{Key: claims[n].Key, Reason: errGoexit}
 	}
 	return n, errs[n]
 }

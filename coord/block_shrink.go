@@ -58,9 +58,9 @@ func (b *block) startShrink(n uint32) {
 		b.free -= b.size - n // until then, too
 	}
 	b.pool.c.life.pool.Go(func() {
+		defer close(s.done)
 		defer cancel()
 		b.become(ctx, n)
-		close(s.done)
 	})
 }
 
@@ -70,7 +70,15 @@ func (b *block) become(ctx context.Context, n uint32) {
 	p.mu.Lock()
 	name := fallback.BlockName(p.key, n, p.of, p.c.callers.holder, b.number)
 	p.mu.Unlock()
-	l, err := p.c.lockName(ctx, p.key, name, false, "")
+	var l Lock
+	err := errGoexit
+	defer func() { b.became(n, l, err) }() // also if a trace function ends the goroutine
+	l, err = p.c.lockName(ctx, p.key, name, false, "")
+}
+
+// became is when l has become the hold, if there is no error.
+func (b *block) became(n uint32, l Lock, err error) {
+	p := b.pool
 	p.mu.Lock()
 	if !errors.Is(err, ErrClosed) {
 		b.end.shrink = nil

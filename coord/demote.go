@@ -30,6 +30,7 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	defer func() { c.flights.end(flight) }()
 	demoted, stale := false, false
 	var sent time.Time
+	defer func() { p.endDemote(x, demoted, stale, sent) }() // also if a trace function ends the goroutine
 	for more() {
 		c.flights.end(flight)
 		flight = c.flights.begin()
@@ -49,13 +50,17 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 		}
 		break
 	}
+}
+
+// endDemote is when no call of Demote is under way any more.
+func (p *partition) endDemote(x lease.Frozen, demoted, stale bool, sent time.Time) {
 	var a after
 	now := p.lock()
 	p.EndDemote(x, demoted, stale, sent, now, &a.Effects)
 	p.unlock(&a)
-	a.do(c)
-	c.cluster.adoptNow()
-	c.cluster.yours(p.Number())
+	a.do(p.c)
+	p.c.cluster.adoptNow()
+	p.c.cluster.yours(p.Number())
 }
 
 // demoting returns how long Demote with so many rows may take: one more CallTimeout for each 1,000

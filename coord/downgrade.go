@@ -49,7 +49,9 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 			_ = inner.cede()
 			continue
 		}
-		x := c.newReading(inner, readHash(l.key), l.key)
+		var a after
+		x := c.newReading(inner, readHash(l.key), l.key, &a)
+		a.do(c)
 		if err := l.cede(); err != nil && guard.Downgrades {
 			_ = inner.cede()
 			return ReadLock{}, err

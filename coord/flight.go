@@ -226,31 +226,39 @@ func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
 func (c *Coordinator) fly(s *readShard, hash uint64, key string, f *flight, lock func() (Lock, error)) {
 	c.life.pool.Go(func() {
 		defer f.cancel()
-		l, err := lock()
 		var x *reading
-		if err == nil {
-			x = c.newReading(l, hash, key)
+		err := errGoexit
+		defer func() { s.land(key, f, x, err) }() // also if a trace function ends the goroutine
+		var a after
+		l, failed := lock()
+		if err = failed; err == nil {
+			x = c.newReading(l, hash, key, &a)
 		}
-		s.mu.Lock()
-		if s.flights[key] == f {
-			delete(s.flights, key)
-		}
-		f.ended, f.err = true, err
-		used := x != nil && f.n > 0
-		if used {
-			f.x = x
-			x.open(f.n)
-		} else if x != nil {
-			x.close()
-		}
-		s.mu.Unlock()
-		close(f.done)
-		if used {
-			x.linger()
-		} else if x != nil {
-			l.pass()
-		}
+		a.do(c)
 	})
+}
+
+// land ends a flight. x is the lock, nil: see err.
+func (s *readShard) land(key string, f *flight, x *reading, err error) {
+	s.mu.Lock()
+	if s.flights[key] == f {
+		delete(s.flights, key)
+	}
+	f.ended, f.err = true, err
+	used := x != nil && f.n > 0
+	if used {
+		f.x = x
+		x.open(f.n)
+	} else if x != nil {
+		x.close()
+	}
+	s.mu.Unlock()
+	close(f.done)
+	if used {
+		x.linger()
+	} else if x != nil {
+		x.lock.pass()
+	}
 }
 
 // mostShared is how many shared names of a key a process has.

@@ -152,8 +152,13 @@ func (p *pool) pick(n uint32) Permits {
 	return Permits{}
 }
 
-// acquire is for a user that has not got its permits at once.
-func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (Permits, error) {
+// acquire is for a user that has not got its permits at once. With an error it is one no more.
+func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (got Permits, err error) {
+	defer func() { // also if a trace function ends the goroutine
+		if got.b == nil {
+			p.exit()
+		}
+	}()
 	for label == "" && !try {
 		now := p.c.moment()
 		p.mu.Lock()
@@ -243,10 +248,7 @@ func (p *pool) ask(ctx context.Context, n, size uint32, try bool, label string) 
 	p.asked[name] = struct{}{}
 	p.counts.Asked++
 	p.mu.Unlock()
-	l, err := p.c.lockName(ctx, p.key, name, try, label)
-	p.mu.Lock()
-	delete(p.asked, name)
-	p.mu.Unlock()
+	l, err := p.lockBlock(ctx, name, try, label)
 	if err != nil {
 		return Permits{}, err
 	}
@@ -254,6 +256,16 @@ func (p *pool) ask(ctx context.Context, n, size uint32, try bool, label string) 
 	x.ctx = ctx
 	b.linger()
 	return x, nil
+}
+
+// lockBlock locks the name of a block, which is one of those that are asked for until then.
+func (p *pool) lockBlock(ctx context.Context, name string, try bool, label string) (Lock, error) {
+	defer func() { // also if a trace function ends the goroutine
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.asked, name)
+	}()
+	return p.c.lockName(ctx, p.key, name, try, label)
 }
 
 // grow waits for permits of a block of the process, and has a larger one asked for. It returns nothing if that was refused, or others want
@@ -310,23 +322,35 @@ func (p *pool) wake(x Permits) {
 // fill asks for larger blocks as long as callers wait in this process. If others want permits, or there are too few, each caller has to ask
 // for itself.
 func (p *pool) fill() {
+	refused := true
+	defer func() { p.filled(refused) }() // also if a trace function ends the goroutine
 	now := p.c.moment()
 	p.mu.Lock()
 	for len(p.grows.callers) > 0 && now >= p.tight {
 		size := p.larger()
 		p.mu.Unlock()
 		x, err := p.ask(context.Background(), 1, size, true, "")
+		if err != nil {
+			return
+		}
 		now = p.c.moment()
 		p.mu.Lock()
-		if err != nil {
-			p.tight = now + tightFor
-			break
-		}
 		x.b.out(x.at)
 		x.b.list()
 		_ = p.serve() // they are not counted as served by what the process had
 		x.b.settle()
 		p.mu.Lock()
+	}
+	p.mu.Unlock()
+	refused = false
+}
+
+// filled is when no larger block is asked for any more.
+func (p *pool) filled(refused bool) {
+	now := p.c.moment()
+	p.mu.Lock()
+	if refused {
+		p.tight = now + tightFor
 	}
 	for len(p.grows.callers) > 0 {
 		p.wake(Permits{})

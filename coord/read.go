@@ -222,6 +222,9 @@ func rekeyed(err error, key string) error {
 	if wait := new(WaitError); errors.As(err, &wait) {
 		return &WaitError{Key: key, Reason: wait.Reason, Ended: wait.Ended}
 	}
+	if err == errGoexit {
+		return &WaitError{Key: key, Reason: err}
+	}
 	return fmt.Errorf("coord: lock %s: %w", quoted(key), err)
 }
 

@@ -155,18 +155,16 @@ func (x *reading) close() {
 	b.CompareAndSwap(x, nil)
 }
 
-// newReading returns the reading of a lock, with one reader that is counted: the caller.
-func (c *Coordinator) newReading(l Lock, hash uint64, key string) *reading {
+// newReading returns the reading of a lock, with one reader that is counted: the caller, which carries out a.
+func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *reading {
 	x := &reading{
 		c: c, s: c.shardOf(hash), id: readingName{key: key, hash: hash}, lock: l, began: c.moment(),
 		ending: readingEnd{stays: c.callers.limits.Linger > 0}, count: readerCount{n: 1, spell: 1},
 	}
 	l.endsWith(x.end)
-	var a after
 	now := l.p.lock()
 	l.p.Share(l.t, l.fence, &x.pledge, x, now, &a.Effects)
-	l.p.unlock(&a)
-	a.do(c)
+	l.p.unlock(a)
 	return x
 }
 

@@ -243,7 +243,6 @@ func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, 
 	}
 	x, err := p.acquire(ctx, uint32(n), try, label)
 	if err != nil {
-		p.exit()
 		return Permits{}, rekeyed(err, s.key)
 	}
 	x.keepLabel(label)

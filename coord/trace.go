@@ -13,6 +13,12 @@ import (
 //
 // The context is that of the call of Lock, TryLock, Do or Share, or has its values. Granted and
 // Released cost each lock something; Waited costs only those that wait.
+//
+// They must not call runtime.Goexit, as FailNow and Fatal of package testing do. It ends the
+// goroutine of a caller, whose lock is given back, or one of the coordinator's. Of these, one that
+// works for callers is made up for: they get [ErrUnavailable], or what they want is asked for again.
+// One that works as long as the session or the coordinator is not begun again: then locks may be
+// lost, or stay locked after Unlock, until the session has ended.
 type Trace struct {
 	Granted  func(context.Context, GrantInfo)   // a lock was granted
 	Waited   func(context.Context, WaitInfo)    // a caller has waited for a lock, and has it or not

@@ -1,0 +1,156 @@
+package coord_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// exit ends the goroutine that calls it, once after it has been set, as t.FailNow does.
+type exit struct{ atomic.Bool }
+
+func (x *exit) call() {
+	if x.CompareAndSwap(true, false) {
+		runtime.Goexit()
+	}
+}
+
+// granted returns options of which Trace.Granted is the call.
+func (x *exit) granted() *coord.Options {
+	return &coord.Options{Trace: &coord.Trace{Granted: func(context.Context, coord.GrantInfo) { x.call() }}}
+}
+
+// A key whose goroutine was ended is not locked, and TryLockAll says so; LockAll asks for it once more.
+func TestGoexit_LockAll(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var x exit
+		c := start(t, a, x.granted())
+		for name, try := range map[string]func() error{
+			"TryLockAll":    func() error { _, err := c.TryLockAll(t.Context(), "a", "b"); return err },
+			"TryLockClaims": func() error { _, err := c.TryLockClaims(t.Context(), coord.ForReading("a", "b")...); return err },
+		} {
+			x.Store(true)
+			err := try()
+			if wait := new(coord.WaitError); !errors.As(err, &wait) || wait.Key == "" || !errors.Is(err, coord.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, key := range []string{"a", "b"} {
+				unlock(t, lock(t, c, key))
+			}
+		}
+		x.Store(true)
+		locks, err := c.LockAll(t.Context(), "a", "b")
+		if err != nil || locks.Of("a").Context().Err() != nil || locks.Of("b").Context().Err() != nil {
+			t.Fatal(locks, err)
+		}
+		if err := locks.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Readers whose lock had come when the goroutine was ended that asked for it are told, and the key can be read again.
+func TestGoexit_RLock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var x exit
+		c := start(t, a, x.granted())
+		x.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.RLock(ctx, "k")
+		if wait := new(coord.WaitError); !errors.As(err, &wait) || wait.Key != "k" || wait.Ended != nil || !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("got %v", err)
+		}
+		l, err := c.RLock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, lock(t, c, "k"))
+	})
+}
+
+// A caller that waits for a larger block asks for itself when that was had in vain.
+func TestGoexit_LargerBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var x exit
+		c := start(t, a, x.granted())
+		s := c.Semaphore("k", 100)
+		for range 2 { // later a larger one is asked for again
+			one := acquire(t, s, 1)
+			x.Store(true)
+			more := acquire(t, s, 50)
+			if x.Load() {
+				t.Error("no block was asked for")
+			}
+			release(t, one, more)
+			time.Sleep(5 * time.Second) // the blocks are given back, and nobody wants them any more
+		}
+		if n := coord.Keys(c); n > 0 {
+			t.Errorf("%d keys are left", n)
+		}
+	})
+}
+
+// A block is made smaller for others some time later, if that was in vain.
+func TestGoexit_SmallerBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var x exit
+		one, two := start(t, a, x.granted()), start(t, a, nil)
+		p := partly(t, one.Semaphore("k", 10), 10)
+		x.Store(true)
+		release(t, acquire(t, two.Semaphore("k", 10), 5))
+		if x.Load() {
+			t.Error("no smaller block was asked for")
+		}
+		release(t, p)
+	})
+}
+
+// A caller that is ended while it acquires permits uses the semaphore no more: it can be one of another number.
+func TestGoexit_Acquire(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		var x exit
+		c := start(t, a, x.granted())
+		x.Store(true)
+		go func() { _, _ = c.Semaphore("k", 10).Acquire(t.Context(), 1) }()
+		synctest.Wait()
+		if x.Load() {
+			t.Fatal("no block was asked for")
+		}
+		release(t, acquire(t, c.Semaphore("k", 20), 1))
+	})
+}
+
+// Partitions whose calls were ended are acquired, and given away, some time later.
+func TestGoexit_Partitions(t *testing.T) {
+	takes.Seconds(t)
+	var x exit
+	o := quick()
+	o.Trace = &coord.Trace{Call: func(i coord.CallInfo) {
+		if i.Op == coord.OpOwnership {
+			x.call()
+		}
+	}}
+	a := fallback.NewMemory()
+	x.Store(true)
+	one := join(t, a, o)
+	settled(t, 61, one)
+	if x.Swap(true) {
+		t.Error("no partition was acquired")
+	}
+	settled(t, 61, one, join(t, a, quick()))
+	if x.Load() {
+		t.Error("no partition was given away")
+	}
+}
