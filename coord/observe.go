@@ -33,7 +33,8 @@ const (
 	observerGap    = 5 * time.Millisecond // between two looks at the arbiter that strangers can cause
 )
 
-// ErrObserver is the reason of Lock, TryLock, Do and Share in a process that only observes.
+// ErrObserver is the reason of Lock, TryLock, Do, Share, Drain and Settled in a process that only
+// observes.
 var ErrObserver = errors.New("coord: an observer takes no locks: Options.Observe is set")
 
 var (

@@ -85,6 +85,9 @@ func TestObserve_SeesAllAndIsNoMember(t *testing.T) {
 	if _, err := op.Lock(t.Context(), "another"); !errors.Is(err, coord.ErrObserver) {
 		t.Errorf("Lock: %v", err)
 	}
+	if err := op.Settled(t.Context(), 0); !errors.Is(err, coord.ErrObserver) {
+		t.Errorf("Settled: %v", err)
+	}
 	if err := op.Drain(t.Context()); !errors.Is(err, coord.ErrObserver) {
 		t.Errorf("Drain: %v", err)
 	}

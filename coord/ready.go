@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
@@ -13,13 +14,16 @@ import (
 // program has to wait for that, as until then they are locked at the arbiter; it is for tests and measurements, and for a
 // server that is to be told of only when it is fast. What is settled may be unsettled a moment later.
 //
-// Without a cluster it returns at once. Its errors are [ErrClosed], and ctx's, which says what is missing as well: errors.As
+// Without a cluster it returns at once. Its errors are [ErrClosed]; [ErrObserver]; and ctx's, which says what is missing as well: errors.As
 // finds an [UnreachableError] if a member is not reachable at the address that it advertises.
 func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	select {
 	case <-c.life.closing:
 		return ErrClosed
 	default:
+	}
+	if c.opts.Observe { // it owns nothing, and is not told how many nodes there are to be
+		return fmt.Errorf("coord: Settled: %w", ErrObserver)
 	}
 	if c.cluster == nil {
 		return nil
