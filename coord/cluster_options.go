@@ -34,8 +34,8 @@ type Cluster struct {
 	// with an IP of one interface as its host, otherwise the default address of Gossip; with port 0.
 	GossipAdvertise string
 	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each.
-	// All nodes or none must set them. Default: keys that derive from a secret of the namespace, which
-	// the arbiter keeps; see [Coordinator.RotateSecret].
+	// All nodes or none must set them. They are changed as PeerKeys are. Default: keys that derive from
+	// a secret of the namespace, which the arbiter keeps; see [Coordinator.RotateSecret].
 	GossipKeys [][]byte
 	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell.
 	// A host may be a name that resolves to many. The default port is Gossip's, or 7946. Default:

@@ -5,6 +5,7 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"slices"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -72,6 +73,9 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 	return append(keys, late...)
 }
 
+var errOwnKeys = errors.New("coord: RotateSecret: the gossip is encrypted with Options.Cluster.GossipKeys, and not with the secret: change those, " +
+	"by three deployments: a new key at the end, then in front, then without the old one")
+
 // RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with on
 // all nodes after two RenewEvery and a CallTimeout, without a restart. One SessionTTL later they
 // decrypt nothing with the one before. The arbiter keeps the two before the newest: do not rotate
@@ -79,9 +83,17 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 // from the gossip until they have. It blocks for one call of the arbiter; the error is the
 // arbiter's, or [ErrUnavailable] if it has not been reached yet.
 //
+// Nothing else depends on the secret. Where Cluster.GossipKeys are set it protects nothing, and
+// RotateSecret returns an error: change those, by deployments. A process without a cluster, or with
+// Options.Observe, cannot know whether the nodes have such keys: there nil says only that the arbiter
+// has a new secret.
+//
 // Rotate the secret if it may have been read: every program that can read the arbiter's data
 // can, a backup or copy of it included.
 func (c *Coordinator) RotateSecret(ctx context.Context) error {
+	if x := c.opts.Cluster; x != nil && len(x.GossipKeys) > 0 {
+		return errOwnKeys
+	}
 	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return ErrUnavailable

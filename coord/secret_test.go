@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,5 +160,22 @@ func TestProtectionOfStreams(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 		_ = tr.Close()
+	}
+}
+
+// Where the gossip has keys of its own the secret protects nothing, and whoever rotates it is told.
+func TestRotateSecret_BesideGossipKeys(t *testing.T) {
+	t.Parallel()
+	o := small()
+	o.Cluster.GossipKeys = [][]byte{[]byte("16 bytes of keys")}
+	a := fallback.NewMemory()
+	c := enter(t, a, o)
+	if err := c.RotateSecret(t.Context()); err == nil || !strings.Contains(err.Error(), "Options.Cluster.GossipKeys") {
+		t.Errorf("got %v", err)
+	}
+	plain := small()
+	plain.Cluster = nil
+	if err := enter(t, a, plain).RotateSecret(t.Context()); err != nil { // it cannot know
+		t.Error(err)
 	}
 }

@@ -133,7 +133,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 			bad = true
 		}
 		if m.State == "unlisted" {
-			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or call RotateSecret",
+			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or call RotateSecret (with GossipKeys: change those)",
 				"it hears %s, which has no session", m.Name)
 			bad = true
 		}
