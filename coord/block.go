@@ -2,6 +2,7 @@ package coord
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -402,7 +403,7 @@ func (b *block) linger() {
 	if c.callers.limits.Linger <= 0 {
 		return
 	}
-	every := max(blockIdle, blockLingers*c.callers.limits.Linger)
+	every := max(blockIdle, blockLingers*min(c.callers.limits.Linger, math.MaxInt64/blockLingers))
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
 	if !b.end.over {

@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,20 @@ func TestBlock_IsShared(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if info, err := s.Inspect(t.Context()); err != nil || len(info.Shared) > 0 {
 			t.Errorf("blocks that are not used: %+v, %v", info.Shared, err)
+		}
+	})
+}
+
+// A block that is to be kept for ever is, also where that times blockLingers is more than a Duration can be.
+func TestBlock_LingersForEver(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, &coord.Options{Handoff: coord.Handoff{Linger: math.MaxInt64}})
+		for range 2 {
+			release(t, acquire(t, c.Semaphore("k", 10), 1))
+			time.Sleep(time.Minute)
+		}
+		if x := c.Stats().Permits; x.Asked != 1 {
+			t.Errorf("%+v", x)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func (o *Cluster) validate(all *Options) error {
 		return fmt.Errorf("coord: Options.Cluster.Takeover is %v, must be at least 100ms and less than SessionTTL %v, or negative for none",
 			o.Takeover, all.SessionTTL)
 	}
-	if trigger := o.Keepalive * 5 / 2; trigger+2*all.CallTimeout >= all.lease()-all.RenewEvery {
+	if trigger := o.Keepalive * 5 / 2; o.Keepalive > all.SessionTTL || trigger+2*all.CallTimeout >= all.lease()-all.RenewEvery {
 		return fmt.Errorf("coord: 2.5 * Options.Cluster.Keepalive %v + 2 * CallTimeout %v must be less than SessionTTL %v - Margin %v - RenewEvery %v: "+
 			"holds of an owner that is gone must be adopted in time", o.Keepalive, all.CallTimeout, all.SessionTTL, all.Margin, all.RenewEvery)
 	}

@@ -34,7 +34,7 @@ type Options struct {
 	// process holds is free after that, or in a cluster after Cluster.Takeover. Default 10 s; at least 2 s is sensible. A process that
 	// stands still, or is cut off from the arbiter, loses its locks after SessionTTL - Margin - RenewEvery (6.5 s) at the earliest, or a Margin
 	// earlier (5.5 s) if it finds another server then; in a cluster one that stands still after 0.73 of Cluster.Takeover (2.2 s). At least 1 ms, like the four times that
-	// follow. Processes of a namespace may have different ones: change it by a rolling deployment; docs/operations.md says what happens meanwhile.
+	// follow, and at most a year. Processes of a namespace may have different ones: change it by a rolling deployment; docs/operations.md says what happens meanwhile.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
@@ -180,6 +180,9 @@ func (o *Options) filled() Options {
 // since the last renewal does not count against that.
 const maxRenewEvery = 5 * time.Second / 2
 
+// maxSessionTTL is the longest SessionTTL. The other times that a session depends on are bounded by it, or twice that, so that no sum of them overflows.
+const maxSessionTTL = 365 * 24 * time.Hour
+
 // maxProcessName is the length of the longest Name: with a random text after it it has to fit into a node's name.
 const maxProcessName = 100
 
@@ -214,14 +217,15 @@ func (o *Options) lease() time.Duration { return o.SessionTTL - o.Margin }
 // validate checks filled options against each other. Each error says which inequality does not hold, and why it has to.
 func (o *Options) validate() error {
 	for _, d := range []struct {
-		name  string
-		value time.Duration
+		name        string
+		value, most time.Duration
 	}{
-		{"SessionTTL", o.SessionTTL}, {"RenewEvery", o.RenewEvery}, {"RetryEvery", o.RetryEvery},
-		{"CallTimeout", o.CallTimeout}, {"Margin", o.Margin}, {"Grace", o.Grace},
+		{"SessionTTL", o.SessionTTL, maxSessionTTL}, // first: defaults of the others derive from it
+		{"RenewEvery", o.RenewEvery, maxSessionTTL}, {"RetryEvery", o.RetryEvery, maxSessionTTL},
+		{"CallTimeout", o.CallTimeout, maxSessionTTL}, {"Margin", o.Margin, maxSessionTTL}, {"Grace", o.Grace, 2 * maxSessionTTL},
 	} {
-		if d.value < time.Millisecond {
-			return fmt.Errorf("coord: Options.%s is %v, must be at least 1ms", d.name, d.value)
+		if d.value < time.Millisecond || d.value > d.most {
+			return fmt.Errorf("coord: Options.%s is %v, must be at least 1ms and at most %v", d.name, d.value, d.most)
 		}
 	}
 	if len(o.Name) > maxProcessName || strings.ContainsFunc(o.Name, nameless) {

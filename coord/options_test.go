@@ -3,6 +3,7 @@ package coord_test
 import (
 	"crypto/tls"
 	"log/slog"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -27,17 +28,18 @@ type option struct {
 func options() map[string]option {
 	long := strings.Repeat("x", 101)
 	host, _ := os.Hostname()
-	times := []any{-time.Second, time.Microsecond}
+	year := 365 * 24 * time.Hour
+	times := []any{-time.Second, time.Microsecond, time.Duration(math.MaxInt64), time.Duration(math.MaxInt64 / 5 * 2), time.Duration(1 << 62)}
 	return map[string]option{
 		"Namespace":        {"holdfast", []any{"{a}", "a b", strings.Repeat("x", 129)}, []any{strings.Repeat("x", 128)}},
 		"Name":             {host, []any{long, "a b", "a\n", "ä"}, []any{long[1:], "a/b"}},
 		"Partitions":       {1021, []any{-1, 65537}, []any{1}},
-		"SessionTTL":       {10 * time.Second, times, []any{2 * time.Second}},
+		"SessionTTL":       {10 * time.Second, append([]any{year + 1}, times...), []any{2 * time.Second, year}},
 		"RenewEvery":       {2500 * time.Millisecond, append([]any{8 * time.Second}, times...), []any{time.Second}},
 		"RetryEvery":       {500 * time.Millisecond, append([]any{3 * time.Second}, times...), []any{time.Second}},
 		"CallTimeout":      {time.Second, append([]any{7 * time.Second}, times...), []any{2 * time.Second}},
 		"Margin":           {time.Second, append([]any{9 * time.Second}, times...), []any{1900 * time.Millisecond}},
-		"Grace":            {12 * time.Second, append([]any{11 * time.Second}, times...), []any{time.Hour}},
+		"Grace":            {12 * time.Second, append([]any{11 * time.Second}, times...), []any{time.Hour, 2 * year}},
 		"Handoff.MaxTurns": {0, nil, []any{-1, 1}},
 		"Handoff.MaxHold":  {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
 		"Handoff.Linger":   {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
