@@ -43,7 +43,7 @@ type Options struct {
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
-	// RenewEvery + 3 RetryEvery must be less than SessionTTL - Margin, less what Grace is longer than SessionTTL + Margin, and Margin at most.
+	// RenewEvery + 3 RetryEvery must be less than SessionTTL - 2 Margin.
 	RetryEvery time.Duration
 
 	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL. What
@@ -54,7 +54,7 @@ type Options struct {
 
 	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It must cover what the
 	// clocks of the two drift apart within SessionTTL, and differences between the clocks of the arbiter's servers.
-	// Default a tenth of SessionTTL.
+	// Default a tenth of SessionTTL; a third of it at most.
 	Margin time.Duration
 
 	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data,
@@ -152,11 +152,13 @@ func (o *Options) filled() Options {
 	setDefault(&f.Namespace, "holdfast")
 	setDefault(&f.Partitions, 1021)
 	setDefault(&f.SessionTTL, 10*time.Second)
+	f.SessionTTL = wholeMillis(f.SessionTTL)
 	setDefault(&f.RenewEvery, min(f.SessionTTL/4, maxRenewEvery))
 	setDefault(&f.RetryEvery, f.RenewEvery/5)
 	setDefault(&f.CallTimeout, f.SessionTTL/10)
 	setDefault(&f.Margin, f.SessionTTL/10)
 	setDefault(&f.Grace, f.SessionTTL*6/5)
+	f.Grace = wholeMillis(f.Grace)
 	setDefault(&f.Handoff.MaxHold, 5*time.Millisecond)
 	setDefault(&f.Handoff.Linger, 5*time.Millisecond)
 	setDefault(&f.Name, hostName())
@@ -203,6 +205,15 @@ func hostName() string {
 
 // nameless reports whether a Name cannot have the character.
 func nameless(r rune) bool { return r <= ' ' || r > '~' }
+
+// wholeMillis returns d as the arbiter has it, in milliseconds, and not less. What is too short or
+// too long stays.
+func wholeMillis(d time.Duration) time.Duration {
+	if whole := d.Truncate(time.Millisecond); whole < d && whole > 0 && d <= 2*maxSessionTTL {
+		return whole + time.Millisecond
+	}
+	return d
+}
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -256,11 +267,15 @@ func (o *Options) validate() error {
 		return fmt.Errorf("coord: Options.Grace %v must be more than SessionTTL %v + Margin %v: "+
 			"locks granted before a failover must have lapsed when it ends", o.Grace, o.SessionTTL, o.Margin)
 	}
-	silence := min(o.Grace-o.SessionTTL-o.Margin, o.Margin) // delta
-	if need := o.RenewEvery + 3*o.RetryEvery; need >= o.lease()-silence {
-		return fmt.Errorf("coord: Options.RenewEvery %v + 3 * RetryEvery %v is %v, must be less than SessionTTL %v - Margin %v - %v, for which a server may answer "+
-			"after another one has taken over (Grace %v - SessionTTL - Margin, and Margin at most): a session must survive a failover after three failed renewals",
-			o.RenewEvery, o.RetryEvery, need, o.SessionTTL, o.Margin, silence, o.Grace)
+	// Delta is Margin where the namespace's Grace is long enough, which another process may raise.
+	if need := o.RenewEvery + 3*o.RetryEvery; need >= o.lease()-o.Margin {
+		return fmt.Errorf("coord: Options.RenewEvery %v + 3 * RetryEvery %v is %v, must be less than SessionTTL %v - Margin %v - Margin, for which a server may "+
+			"answer after another one has taken over: a session must survive a failover after three failed renewals",
+			o.RenewEvery, o.RetryEvery, need, o.SessionTTL, o.Margin)
+	}
+	if o.Margin > o.SessionTTL/3 {
+		return fmt.Errorf("coord: Options.Margin %v must be at most a third of SessionTTL %v: "+
+			"a session must be longer than a server may answer after another one has taken over", o.Margin, o.SessionTTL)
 	}
 	return nil
 }

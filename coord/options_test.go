@@ -38,7 +38,7 @@ func options() map[string]option {
 		"RenewEvery":       {2500 * time.Millisecond, append([]any{8 * time.Second}, times...), []any{time.Second}},
 		"RetryEvery":       {500 * time.Millisecond, append([]any{3 * time.Second}, times...), []any{time.Second}},
 		"CallTimeout":      {time.Second, append([]any{7 * time.Second}, times...), []any{2 * time.Second}},
-		"Margin":           {time.Second, append([]any{9 * time.Second}, times...), []any{1900 * time.Millisecond}},
+		"Margin":           {time.Second, append([]any{9 * time.Second, 3400 * time.Millisecond}, times...), []any{1900 * time.Millisecond}},
 		"Grace":            {12 * time.Second, append([]any{11 * time.Second}, times...), []any{time.Hour, 2 * year}},
 		"Handoff.MaxTurns": {0, nil, []any{-1, 1}},
 		"Handoff.MaxHold":  {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
@@ -99,6 +99,30 @@ func TestOptions_EachHasADefaultAndLimits(t *testing.T) {
 	walk(reflect.ValueOf(*coord.Filled(&coord.Options{Cluster: &coord.Cluster{Membership: gossip.Start}}).Cluster), "Cluster.", check)
 	for name := range all {
 		t.Errorf("options() has %s, Options has not", name)
+	}
+}
+
+// The arbiter counts milliseconds: a process must not rely on less than one more.
+func TestOptions_TimesOfTheArbiterAreWholeMilliseconds(t *testing.T) {
+	f := coord.Filled(&coord.Options{SessionTTL: 2*time.Second + 900*time.Nanosecond, Grace: 3*time.Second + 1})
+	if f.SessionTTL != 2001*time.Millisecond || f.Grace != 3001*time.Millisecond {
+		t.Error(f.SessionTTL, f.Grace)
+	}
+}
+
+// What a deposed server may answer for is up to Margin where another process raises the namespace's
+// Grace, so this process's own Grace does not count.
+func TestOptions_LeaveTimeForAFailover(t *testing.T) {
+	for _, tt := range []struct {
+		o     coord.Options
+		wants string
+	}{
+		{coord.Options{Margin: 3 * time.Second, Grace: 13500 * time.Millisecond}, "must survive a failover"},
+		{coord.Options{Margin: 4 * time.Second, Grace: 14500 * time.Millisecond, RenewEvery: time.Second, RetryEvery: 200 * time.Millisecond}, "at most a third"},
+	} {
+		if _, err := coord.New(t.Context(), fallback.NewMemory(), &tt.o); err == nil || !strings.Contains(err.Error(), tt.wants) {
+			t.Error(err)
+		}
 	}
 }
 
