@@ -12,7 +12,8 @@ import (
 // whatever lengths they name.
 type intake struct {
 	from io.Reader
-	left int // bytes that may still be read
+	left int    // bytes that may still be read
+	most uint64 // the largest number in a value; 0: any
 	got  bytes.Buffer
 }
 
@@ -21,6 +22,7 @@ const maxDepth = 4
 var (
 	errBounds = errors.New("a length beyond the message's end")
 	errValue  = errors.New("a value that no node sends")
+	errNumber = errors.New("a number that no node has reached yet")
 )
 
 // take reads n bytes. They are valid until the next call.
@@ -117,6 +119,10 @@ func (in *intake) value(depth int) error {
 		return err
 	}
 	switch t.kind {
+	case number:
+		if in.most > 0 && t.n > in.most {
+			err = errNumber
+		}
 	case scalar:
 		_, err = in.take(int(t.n))
 	case mapping:

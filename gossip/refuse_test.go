@@ -1,12 +1,19 @@
 package gossip
 
 import (
+	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
+	"net/netip"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 
@@ -100,6 +107,11 @@ func TestKeysChangeWithoutLosingAnybody(t *testing.T) {
 
 // alive is memberlist's message of a node that is alive: a type, and a msgpack map.
 func alive(name string, addr []byte, port byte, versions ...byte) []byte {
+	return aliveAs(name, addr, uint16(port), 1, versions...)
+}
+
+// aliveAs is the same with a number of its own.
+func aliveAs(name string, addr []byte, port uint16, incarnation uint32, versions ...byte) []byte {
 	b := []byte{aliveMsg, 0x85}
 	field := func(name string, value ...byte) {
 		b = append(append(append(b, 0xa0|byte(len(name))), name...), value...)
@@ -107,8 +119,8 @@ func alive(name string, addr []byte, port byte, versions ...byte) []byte {
 	blob := func(v []byte) []byte { return append([]byte{0xc4, byte(len(v))}, v...) }
 	field("Node", append([]byte{0xa0 | byte(len(name))}, name...)...)
 	field("Addr", blob(addr)...)
-	field("Port", port)
-	field("Incarnation", 1)
+	field("Port", binary.BigEndian.AppendUint16([]byte{0xcd}, port)...)
+	field("Incarnation", binary.BigEndian.AppendUint32([]byte{0xce}, incarnation)...)
 	field("Vsn", blob(versions)...)
 	return b
 }
@@ -166,6 +178,103 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 			agree(t, a, b)
 			look()
 		})
+	}
+}
+
+// accuse sends a node a statement about another one with this number, in a packet or as a state, and waits until it has
+// been read.
+func accuse(t *testing.T, at, of *Ring, incarnation uint32, as string) {
+	t.Helper()
+	addr := netip.MustParseAddrPort(of.Gossip())
+	says := aliveAs(of.Name(), addr.Addr().AsSlice(), addr.Port(), incarnation, 1, 5, 2, 0, 0, 0)
+	if as == "state" {
+		says[1]++ // of its fields
+		says = append(bytes.Replace(says[1:], []byte("\xa4Node"), []byte("\xa4Name"), 1), "\xa5State\x00"...)
+		c, err := net.Dial("tcp", at.Gossip())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		head := []byte("\x06\x83\xa5Nodes\x01\xacUserStateLen\x00\xa4Join\xc2")
+		_, _ = c.Write(streamOf(t, at.opts.Label, nil, append(head, says...)))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the state is not read")
+		}
+		return
+	}
+	u, err := net.Dial("udp", at.Gossip())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	_, _ = u.Write(packetOf(t, at.opts.Label, nil, says))
+	mark := "mark-" + as
+	_, _ = u.Write(packetOf(t, at.opts.Label, nil, alive(mark, here, 7, 1, 5, 2, 0, 0, 0)))
+	await(t, at, mark, sees(mark))
+}
+
+// A node whose number memberlist could not raise any more would not be heard again.
+func TestNoNodeIsGivenANumberThatItCannotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"packet", "state"} {
+		a, b := begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
+		if err := b.join(a.Gossip()); err != nil {
+			t.Fatal(err)
+		}
+		await(t, b, "a", sees(a.Name()))
+		accuse(t, b, a, math.MaxUint32, as)
+		if err := a.SetSession("later"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, b, "what a says later", func(v *ring.View) bool { _, ok := v.BySession("later"); return ok })
+	}
+}
+
+// The highest number that is let through is answered, and the answer is let through.
+func TestANodeAnswersTheHighestNumber(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"packet", "state"} {
+		a, b := begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
+		if err := b.join(a.Gossip()); err != nil {
+			t.Fatal(err)
+		}
+		await(t, b, "a", sees(a.Name()))
+		accuse(t, b, a, uint32(highest(time.Now())), as) // without metadata
+		if err := a.SetSession("later"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, b, "the answer", func(v *ring.View) bool { n, ok := v.BySession("later"); return ok && !n.Incompatible })
+	}
+}
+
+func TestHighest(t *testing.T) {
+	for at, want := range map[string]uint64{
+		"1970-01-01T00:00:00Z": 1 << 20, "2026-01-01T00:00:00Z": 1 << 20, "2026-01-01T00:00:10Z": 1<<20 + 40, "2027-01-01T00:00:00Z": 1<<20 + 4*365*86400,
+	} {
+		now, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := highest(now); n != want {
+			t.Errorf("%s: %d, want %d", at, n, want)
+		}
+	}
+	s := screen{label: "test"}
+	most := uint32(highest(time.Now()))
+	for _, kind := range []byte{suspectMsg, aliveMsg, deadMsg} {
+		for more, ok := range map[uint32]bool{0: true, 1000: false, math.MaxUint32 - most: false} {
+			for form, before := range map[string]string{"map": "\x81\xabIncarnation\xce", "list": "\x91\xce"} { // memberlist reads both
+				says := binary.BigEndian.AppendUint32(append([]byte{kind}, before...), most+more)
+				if err := s.packet(packetOf(t, s.label, nil, says)); (err == nil) != ok {
+					t.Errorf("message %d, a %s with %d: %v", kind, form, most+more, err)
+				}
+			}
+		}
+	}
+	ping := []byte("\x00\x81\xa5SeqNo\xce\xff\xff\xff\xff") // of another kind
+	if err := s.packet(packetOf(t, s.label, nil, ping)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -39,6 +40,17 @@ var (
 	errKey   = errors.New("no key of this node opens it")
 	errKind  = errors.New("a kind of message that no node sends")
 )
+
+// highest returns the largest number that a statement about a node may have now. A node answers a
+// wrong statement about itself with the next number, and there is none after 2^32-1: memberlist
+// goes on with 0, and no other node listens to that one again. So what it has to answer is lower,
+// and rises: the answer to the highest of all is let through a quarter of a second later. Nodes'
+// own numbers rise with what they say, and stay far below; 2^32 comes in 2060. A node whose clock
+// is behind another one's lets the same through that much later.
+func highest(now time.Time) uint64 {
+	const begin, each = 1_767_225_600_000, 250 // ms: 2026, and a quarter of a second
+	return 1<<20 + uint64(max(0, now.UnixMilli()-begin)/each)
+}
 
 // packet returns what is wrong with a packet.
 func (s *screen) packet(b []byte) error {
@@ -92,9 +104,12 @@ func command(b []byte) error {
 	if len(b) == 0 {
 		return io.ErrUnexpectedEOF
 	}
+	in := intake{from: bytes.NewReader(b[1:]), left: len(b)}
 	switch b[0] {
-	case pingMsg, indirectPingMsg, ackMsg, suspectMsg, aliveMsg, deadMsg, nackMsg:
-		in := intake{from: bytes.NewReader(b[1:]), left: len(b)}
+	case suspectMsg, aliveMsg, deadMsg:
+		in.most = highest(time.Now())
+		return in.value(0)
+	case pingMsg, indirectPingMsg, ackMsg, nackMsg:
 		return in.value(0)
 	}
 	return errKind
@@ -168,6 +183,7 @@ func (in *intake) state() error {
 	if len(head) != 3 || nodes > maxNodes || users != 0 {
 		return fmt.Errorf("a state of %d nodes with %d bytes beside", nodes, users)
 	}
+	in.most = highest(time.Now())
 	for range nodes {
 		if err := in.value(0); err != nil {
 			return err
