@@ -182,6 +182,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 	switch {
 	case n.Name == "":
 		return errors.New("it has no name")
+	case len(n.Name) > maxName || len(n.Meta) > memberlist.MetaMaxSize:
+		return fmt.Errorf("its name has %d bytes, and its metadata %d", len(n.Name), len(n.Meta))
 	case !ok:
 		return errors.New("it has no address")
 	case a.protocol < n.PMin || a.protocol > n.PMax || n.PCur < n.PMin || n.PCur > n.PMax ||

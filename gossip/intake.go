@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // An intake reads msgpack, and keeps what it has read. It takes no more memory than bytes have come,
@@ -13,7 +15,7 @@ import (
 type intake struct {
 	from io.Reader
 	left int    // bytes that may still be read
-	most uint64 // the largest number in a value; 0: any
+	most uint64 // the largest number in a statement about a node; 0: no statement
 	got  bytes.Buffer
 }
 
@@ -22,6 +24,7 @@ const maxDepth = 4
 var (
 	errBounds = errors.New("a length beyond the message's end")
 	errValue  = errors.New("a value that no node sends")
+	errLength = errors.New("a text or list longer than those of nodes")
 	errNumber = errors.New("a number that no node has reached yet")
 )
 
@@ -118,11 +121,14 @@ func (in *intake) value(depth int) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case in.most == 0: // no statement
+	case t.kind == number && t.n > in.most:
+		return errNumber
+	case t.kind != number && t.n > memberlist.MetaMaxSize: // memberlist keeps statements, and repeats them
+		return errLength
+	}
 	switch t.kind {
-	case number:
-		if in.most > 0 && t.n > in.most {
-			err = errNumber
-		}
 	case scalar:
 		_, err = in.take(int(t.n))
 	case mapping:

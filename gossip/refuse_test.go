@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,8 +117,10 @@ func aliveAs(name string, addr []byte, port uint16, incarnation uint32, versions
 	field := func(name string, value ...byte) {
 		b = append(append(append(b, 0xa0|byte(len(name))), name...), value...)
 	}
-	blob := func(v []byte) []byte { return append([]byte{0xc4, byte(len(v))}, v...) }
-	field("Node", append([]byte{0xa0 | byte(len(name))}, name...)...)
+	blob := func(v []byte) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte{0xc6}, uint32(len(v))), v...)
+	}
+	field("Node", append(binary.BigEndian.AppendUint32([]byte{0xdb}, uint32(len(name))), name...)...)
 	field("Addr", blob(addr)...)
 	field("Port", binary.BigEndian.AppendUint16([]byte{0xcd}, port)...)
 	field("Incarnation", binary.BigEndian.AppendUint32([]byte{0xce}, incarnation)...)
@@ -181,12 +184,16 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 	}
 }
 
-// accuse sends a node a statement about another one with this number, in a packet or as a state, and waits until it has
-// been read.
+// accuse sends a node a statement about another one with this number.
 func accuse(t *testing.T, at, of *Ring, incarnation uint32, as string) {
 	t.Helper()
 	addr := netip.MustParseAddrPort(of.Gossip())
-	says := aliveAs(of.Name(), addr.Addr().AsSlice(), addr.Port(), incarnation, 1, 5, 2, 0, 0, 0)
+	state(t, at, aliveAs(of.Name(), addr.Addr().AsSlice(), addr.Port(), incarnation, 1, 5, 2, 0, 0, 0), as)
+}
+
+// state sends a node what aliveAs returns, in a packet or in a stream as of one that joins, and waits until it has been read.
+func state(t *testing.T, at *Ring, says []byte, as string) {
+	t.Helper()
 	if as == "state" {
 		says[1]++ // of its fields
 		says = append(bytes.Replace(says[1:], []byte("\xa4Node"), []byte("\xa4Name"), 1), "\xa5State\x00"...)
@@ -276,6 +283,53 @@ func TestHighest(t *testing.T) {
 	if err := s.packet(packetOf(t, s.label, nil, ping)); err != nil {
 		t.Error(err)
 	}
+}
+
+// What a member says of others must not grow in memory, nor beyond what a node sends to one that joins.
+func TestNamesAndMetadataHaveALength(t *testing.T) {
+	t.Parallel()
+	long := func(n int) string { return strings.Repeat("x", n) }
+	version := []byte{1, 5, 2, 0, 0, 0}
+	with := func(meta int, says []byte) []byte {
+		says[1]++
+		return append(binary.BigEndian.AppendUint32(append(says, "\xa4Meta\xc6"...), uint32(meta)), long(meta)...)
+	}
+	for name, c := range map[string]struct {
+		says []byte
+		as   string
+		ok   bool
+	}{
+		"a name of the longest":        {aliveAs(long(maxName), here, 7, 1, version...), "packet", true},
+		"metadata of the longest":      {with(memberlist.MetaMaxSize, aliveAs("y", here, 7, 1, version...)), "state", true},
+		"a name of one more":           {aliveAs(long(maxName+1), here, 7, 1, version...), "packet", false},
+		"a name of one more, a state":  {aliveAs(long(maxName+1), here, 7, 1, version...), "state", false},
+		"metadata of one more":         {with(memberlist.MetaMaxSize+1, aliveAs("y", here, 7, 1, version...)), "packet", false},
+		"a name of almost 4 MiB":       {aliveAs(long(maxState-200), here, 7, 1, version...), "state", false},
+		"versions of almost 4 MiB":     {aliveAs("y", here, 7, 1, append(version, make([]byte, maxState-300)...)...), "state", false},
+		"a version as a list of 1,000": {aliveList("y", 1000), "packet", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := begin(t, options("a"), hooks{})
+			state(t, a, c.says, c.as)
+			b := begin(t, options("b"), hooks{})
+			if err := b.join(a.Gossip()); err != nil {
+				t.Error(err)
+			}
+			await(t, a, "b", sees(b.Name()))
+			got := slices.ContainsFunc(a.Members(), func(n ring.Node) bool { return n.Name[0] == 'x' || n.Name[0] == 'y' })
+			if got != c.ok {
+				t.Errorf("it is a member: %v", got)
+			}
+		})
+	}
+}
+
+// aliveList is a message of a node with so many versions, as a list, which memberlist reads as well.
+func aliveList(name string, versions uint16) []byte {
+	b := alive(name, here, 7)
+	b = append(b[:len(b)-len("\xc6\x00\x00\x00\x00")], 0xdc)
+	b = append(binary.BigEndian.AppendUint16(b, versions), 1, 5, 2)
+	return append(b, make([]byte, versions-3)...)
 }
 
 func TestGarbageDoesNoHarm(t *testing.T) {
