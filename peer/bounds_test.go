@@ -102,6 +102,81 @@ func TestHandshakesAtATime(t *testing.T) {
 	})
 }
 
+// A stranger at one address, or in one IPv6 network, is told of once a minute, whatever numbers it sends, and strangers
+// at many addresses 32 times. What is told of nodes goes on.
+func TestStrangersDoNotSilenceTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, lines := newDoor(), newLogLines()
+		refusing := func(context.Context, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+				_, _ = io.Copy(io.Discard, there)
+				_ = there.Close()
+			}()
+			go func() { _, _ = there.Write(appendMessage(preamble(), msgRefuse, []byte{codeSettings, 'x'})) }()
+			return here, nil
+		}
+		a, err := Start(Options{Node: "a", Listener: d, Handler: handler{}, Logger: newLogger(lines), Dial: refusing})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		stranger := func(from string, n int) {
+			there, here := net.Pipe()
+			d.conns <- visitor{here, &net.TCPAddr{IP: net.ParseIP(from), Port: 9}}
+			go func() { _, _ = there.Write(appendMessage(preamble(), byte(100+n), make([]byte, n))) }()
+			_, _ = io.Copy(io.Discard, there)
+			_ = there.Close()
+			synctest.Wait()
+		}
+		told := func(want int) {
+			t.Helper()
+			if n := len(lines.c); n != want {
+				t.Errorf("%d lines, want %d", n, want)
+			}
+			for len(lines.c) > 0 {
+				<-lines.c
+			}
+		}
+		for i := range 40 {
+			stranger("192.0.2.1", i)
+		}
+		told(1)
+		for i := range 40 {
+			stranger(fmt.Sprintf("2001:db8::%x", i), i)
+		}
+		told(1)
+		for i := range 40 {
+			stranger(fmt.Sprintf("198.51.100.%d", i), i)
+		}
+		told(logsPerMinute - 2)
+		a.SetPeers(map[string]string{"b": "192.0.2.2:1"})
+		synctest.Wait()
+		told(1)
+		time.Sleep(2 * time.Minute)
+		for len(lines.c) > 0 {
+			<-lines.c
+		}
+		stranger("192.0.2.1", 1)
+		told(1)
+	})
+}
+
+// A node that has proved its name is told of whatever strangers do, by its name.
+func TestTheLogTellsOfNodesBesideStrangers(t *testing.T) {
+	ca := newAuthority(t)
+	verify := func(string, *tls.ConnectionState) error { return nil }
+	lines := newLogLines()
+	a := start(t, Options{Node: "a", Namespace: "one", TLS: ca.config(t), Verify: verify, Logger: newLogger(lines)})
+	for i := range 2 * logsPerMinute {
+		a.unknown.fresh(fmt.Sprint(i))
+	}
+	if _, err := dialAs(t, a, Options{Node: "b", Namespace: "other", TLS: ca.config(t), Verify: verify}); err == nil {
+		t.Fatal("it has a stream")
+	}
+	lines.await(t, "namespaces differ")
+}
+
 // A node that is told of many others dials 16 at a time, and comes to all of them.
 func TestDialsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

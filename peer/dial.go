@@ -87,7 +87,7 @@ func (t *Transport) dial(d *dialler, addr string) error {
 	answered := err == nil
 	if answered {
 		var s, prev *Stream
-		if s, prev, err = t.greet(c, d.name); s != nil {
+		if s, prev, err = t.conversation(c, d.name).greet(); s != nil {
 			t.mu.Lock()
 			d.failing = Failure{} // of before: the next one is of another time
 			t.mu.Unlock()

@@ -44,9 +44,17 @@ type conversation struct {
 	buf [maxMessage]byte
 }
 
-// greet makes the connection a stream, which the caller must run, or closes it and says why
-// not. to is the node that was dialled, empty for an inbound connection.
-func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error) {
+// conversation begins a handshake. to is the node that was dialled, empty for an inbound
+// connection.
+func (t *Transport) conversation(sock net.Conn, to string) *conversation {
+	c := &conversation{t: t, sock: sock, conn: sock, dial: to != "", proven: t.opts.Verify == nil}
+	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version, frames: t.opts.Frames}
+	return c
+}
+
+// greet makes the connection a stream, which the caller must run, or closes it and says why not.
+func (c *conversation) greet() (s, prev *Stream, err error) {
+	t, sock := c.t, c.sock
 	if !t.begin(sock) {
 		sock.Close()
 		return nil, nil, refuse(codeGone, "closing")
@@ -56,8 +64,6 @@ func (t *Transport) greet(sock net.Conn, to string) (s, prev *Stream, err error)
 		_ = tc.SetNoDelay(true) // Go's default, but we depend on it
 	}
 	_ = sock.SetDeadline(time.Now().Add(greetingLimit))
-	c := &conversation{t: t, sock: sock, conn: sock, dial: to != "", proven: t.opts.Verify == nil}
-	c.mine = hello{node: t.opts.Node, to: to, namespace: t.opts.Namespace, version: t.opts.Version, frames: t.opts.Frames}
 	if err = c.startTLS(); err == nil {
 		s, prev, err = c.talk()
 	}

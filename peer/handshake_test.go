@@ -36,7 +36,7 @@ func dialAs(tb testing.TB, t *Transport, opts Options) (net.Conn, error) {
 	tb.Helper()
 	c := dialRaw(tb, t)
 	f := fake(tb, opts)
-	_, _, err := f.greet(c, t.opts.Node)
+	_, _, err := f.conversation(c, t.opts.Node).greet()
 	return c, err
 }
 
@@ -369,7 +369,7 @@ func TestClaims(t *testing.T) {
 	e := newEvents(t)
 	a := start(t, Options{Node: "a", Handler: e})
 	dial := func(f *Transport) (*Stream, error) {
-		s, _, err := f.greet(dialRaw(t, a), "a")
+		s, _, err := f.conversation(dialRaw(t, a), "a").greet()
 		return s, err
 	}
 	b := fake(t, Options{Node: "b"})

@@ -45,6 +45,7 @@ const (
 type refusal struct {
 	code   byte
 	text   string
+	format string // of the text, for logKey
 	remote bool
 	cause  error // for the own log only
 }
@@ -62,7 +63,7 @@ func (r *refusal) Error() string {
 func (r *refusal) Unwrap() error { return r.cause }
 
 func refuse(code byte, format string, args ...any) *refusal {
-	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
+	return &refusal{code: code, format: format, text: fmt.Sprintf(format, args...)}
 }
 
 func isSlow(err error) bool {
@@ -79,12 +80,13 @@ func isQuiet(err error) bool {
 // in the moment when it succeeded. A listener does not log it.
 var errSilent = errors.New("peer: the connection was closed without a word")
 
-// logKey says which errors are the same for the log: texts contain ports.
+// logKey says which errors are the same for the log: texts contain ports, and what the other side
+// has sent.
 func logKey(err error) string {
 	if r, ok := errors.AsType[*refusal](err); ok && !r.remote {
-		return r.text[:min(len(r.text), 16)]
+		return fmt.Sprintf("%d %s", r.code, r.format)
 	} else if ok {
-		return fmt.Sprintf("remote %d", r.code)
+		return fmt.Sprintf("remote %d", min(r.code, codeStranger+1)) // later versions may have more
 	}
 	return "failed"
 }

@@ -18,7 +18,8 @@ import (
 type Transport struct {
 	opts     Options
 	listener net.Listener
-	log      *limitedLog
+	log      *limitedLog        // of what concerns nodes
+	unknown  *limitedLog        // of inbound connections that have not authenticated
 	wg       sync.WaitGroup     // every goroutine
 	ctx      context.Context    // ends with Close
 	cancel   context.CancelFunc //
@@ -64,7 +65,7 @@ func Start(opts Options) (*Transport, error) {
 		}
 	}
 	t := &Transport{
-		opts: opts, listener: l, log: newLimitedLog(opts.Logger),
+		opts: opts, listener: l, log: newLimitedLog(opts.Logger), unknown: newLimitedLog(opts.Logger),
 		soon:     make(chan struct{}, 1),
 		strange:  make(chan struct{}, maxGreeting),
 		dials:    make(chan struct{}, maxDials),
@@ -131,7 +132,7 @@ func (t *Transport) accept() {
 		from := hostaddr.Source(c.RemoteAddr())
 		if !t.admit(from) {
 			c.Close()
-			t.log.warn("busy "+from.String(), "holdfast: too many connections at once from one address that have not authenticated",
+			t.unknown.warn("busy "+from.String(), "holdfast: too many connections at once from one address that have not authenticated",
 				"from", from.String(), "limit", maxFrom)
 			continue
 		}
@@ -141,21 +142,25 @@ func (t *Transport) accept() {
 		default:
 			t.dismiss(from)
 			c.Close()
-			t.log.warn("busy", "holdfast: too many connections at once that have not authenticated", "limit", maxGreeting)
+			t.unknown.warn("busy", "holdfast: too many connections at once that have not authenticated", "limit", maxGreeting)
 		}
 	}
 }
 
 // welcome makes an inbound connection a stream, and lives its life.
 func (t *Transport) welcome(c net.Conn, from netip.Addr) {
-	s, prev, err := t.greet(c, "")
+	v := t.conversation(c, "")
+	s, prev, err := v.greet()
 	<-t.strange
 	t.dismiss(from)
 	if s != nil {
 		s.run(prev)
 	} else if t.ctx.Err() == nil && !isQuiet(err) && !errors.Is(err, errSilent) {
-		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-		t.log.warn(host+" "+logKey(err), "holdfast: a connection of another node is refused", "from", c.RemoteAddr().String(), "error", err)
+		log, who := t.unknown, from.String()
+		if t.opts.Verify != nil && v.proven {
+			log, who = t.log, v.peer.node
+		}
+		log.warn(who+" "+logKey(err), "holdfast: a connection of another node is refused", "from", c.RemoteAddr().String(), "error", err)
 	}
 }
 
