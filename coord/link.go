@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +21,41 @@ type link struct {
 	asks     asks
 	observer bool // the other side only asks questions
 
-	mu     mutex[linkRank] // protects what follows
-	stated bool            // the other node has begun the statement of that session's holds: there is one for each session
-	ring   uint64          // fingerprint of the other's placement
-	beat   heartbeat
+	mu   mutex[linkRank] // protects what follows
+	says statements
+	ring uint64 // fingerprint of the other's placement
+	beat heartbeat
+}
+
+// statements are what the other node has said of its sessions' holds. Each makes this node look at
+// all partitions: there is one for each session, and one more after it, when the node has none. The
+// link's mutex protects it.
+type statements struct {
+	open     bool     // one has begun, and has not ended
+	none     bool     // the last one is of no session
+	sessions []string // of all others
+}
+
+// maxSessions is how many sessions a node may have had on one stream: another stream begins anew.
+const maxSessions = 256
+
+// begin reports whether a node may begin such a statement.
+func (s *statements) begin(session string) bool {
+	if session == "" && s.none || session != "" && slices.Contains(s.sessions, session) || len(s.sessions) == maxSessions {
+		return false
+	}
+	s.open, s.none = true, session == ""
+	if session != "" {
+		s.sessions = append(s.sessions, session)
+	}
+	return true
+}
+
+// end reports whether one had begun.
+func (s *statements) end() bool {
+	open := s.open
+	s.open = false
+	return open
 }
 
 // heartbeat has the pings of a stream, sent and answered. The link's mutex protects it.

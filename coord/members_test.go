@@ -242,11 +242,16 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 			Epoch: epoch, Token: uint64(token), Count: count}}
 	}
 	begin := peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte("mine")}
+	none, end := peer.Frame{Kind: peer.Resume, Flags: flagBegin}, peer.Frame{Kind: peer.Resume, Flags: flagEnd}
 	for name, frames := range map[string][]peer.Frame{
 		"another epoch":  grant(7, fallback.MakeToken(8, 1), 1),
 		"later hold":     grant(7, fallback.MakeToken(8, 1), 0), // no tokens: an answer for a hold
 		"tokens wrap":    grant(7, fallback.MakeToken(7, 1<<32-1), 2),
-		"stated again":   {begin, {Kind: peer.Resume, Flags: flagEnd}, begin},
+		"stated again":   {begin, end, begin},
+		"stated later":   {begin, end, none, end, begin},
+		"none twice":     {none, end, none},
+		"ended again":    {begin, end, end},
+		"never begun":    {end},
 		"far epoch":      grant(1<<32-1, fallback.MakeToken(1<<32-1, 1), 1),
 		"wrong key":      {{Kind: peer.Request, Partition: p.Number() ^ 1, Key: []byte("k"), Request: 1, Session: []byte("mine")}},
 		"no partition":   {{Kind: peer.Request, Partition: 61, Key: []byte("k"), Request: 1, Session: []byte("mine")}},

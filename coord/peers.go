@@ -99,11 +99,12 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		}
 		session := string(f.Session)
 		l.mu.Lock()
-		old, again := l.Session(), l.stated && l.Session() == session
-		l.session.Store(&session)
-		l.stated = true
+		old, may := l.Session(), l.says.begin(session)
+		if may {
+			l.session.Store(&session)
+		}
 		l.mu.Unlock()
-		if again { // a statement makes this node look at all partitions
+		if !may {
 			l.s.Close(peer.ErrProtocol)
 			return
 		}
@@ -115,6 +116,13 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 			x.unreached.found(session)
 		}
 	case flagEnd:
+		l.mu.Lock()
+		begun := l.says.end()
+		l.mu.Unlock()
+		if !begun {
+			l.s.Close(peer.ErrProtocol)
+			return
+		}
 		for i := range x.c.parts {
 			p := &x.c.parts[i]
 			now := p.lock()
