@@ -36,8 +36,15 @@ type charge struct {
 	voted uint32  // the latest version that this node has voted for
 	sets  []Set   // as the session told at last
 	votes map[uint32][]string
-	known map[uint32]Set // of the versions in votes
+	known map[uint32]Set      // of the versions in votes
+	heard map[string][]uint32 // versions in votes by voter, the one that was heard last at the end
 }
+
+// A guardian remembers so many versions of each voter. Votes count for the recorded set, which is
+// one of two that a session has. A guardian repeats its votes for both, so these are among the last
+// that are heard of it. Others are of sets that the session has given up, or of a guardian that
+// makes versions up.
+const versionsOfVoter = 3
 
 // NewGuardian returns that of a session, which has promised nothing. A process that starts again is another session, and begins
 // anew: what it had promised was promised by one that is in no set any more.
@@ -48,7 +55,7 @@ func NewGuardian(me string, t Times) *Guardian {
 func (g *Guardian) charge(ward string) *charge {
 	c := g.wards[ward]
 	if c == nil {
-		c = &charge{votes: make(map[uint32][]string), known: make(map[uint32]Set)}
+		c = &charge{votes: make(map[uint32][]string), known: make(map[uint32]Set), heard: make(map[string][]uint32)}
 		g.wards[ward] = c
 	}
 	return c
@@ -154,6 +161,27 @@ func (c *charge) add(v Vote) {
 	if voters := c.votes[v.Set.Version]; !slices.Contains(voters, v.Voter) {
 		c.votes[v.Set.Version], c.known[v.Set.Version] = append(voters, v.Voter), v.Set
 	}
+	heard := slices.DeleteFunc(c.heard[v.Voter], func(version uint32) bool { return version == v.Set.Version })
+	c.heard[v.Voter] = append(heard, v.Set.Version)
+	if len(heard) == versionsOfVoter {
+		c.drop(v.Voter)
+	}
+}
+
+// drop forgets one version of a voter: that which was heard first, and is none that the session has
+// told of at last.
+func (c *charge) drop(voter string) {
+	heard := c.heard[voter]
+	i := slices.IndexFunc(heard, func(version uint32) bool {
+		return !slices.ContainsFunc(c.sets, func(s Set) bool { return s.Version == version })
+	})
+	version := heard[i] // there is one, as a session tells of two
+	c.heard[voter] = slices.Delete(heard, i, i+1)
+	c.votes[version] = slices.DeleteFunc(c.votes[version], func(name string) bool { return name == voter })
+	if len(c.votes[version]) == 0 {
+		delete(c.votes, version)
+		delete(c.known, version)
+	}
 }
 
 // Burials returns what the votes suffice for (G6). It returns the same again until the session is forgotten.
@@ -175,6 +203,9 @@ func (g *Guardian) Outdated(ward string, recorded uint32) {
 	if c := g.wards[ward]; c != nil {
 		maps.DeleteFunc(c.votes, func(version uint32, _ []string) bool { return version < recorded })
 		maps.DeleteFunc(c.known, func(version uint32, _ Set) bool { return version < recorded })
+		for voter, heard := range c.heard {
+			c.heard[voter] = slices.DeleteFunc(heard, func(version uint32) bool { return version < recorded })
+		}
 	}
 }
 

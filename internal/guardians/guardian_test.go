@@ -164,3 +164,46 @@ func TestGuardian_VotesStandForBothSetsOfAChange(t *testing.T) {
 		}
 	}
 }
+
+// A member that votes for ever new versions takes no more room than one that votes for those of a change.
+func TestGuardian_RemembersFewVersionsOfAVoter(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	for version := uint32(1); version <= 1000; version++ {
+		g.Heard(guardians.Vote{Ward: "x", Voter: "z", Set: guardians.Set{Version: version, Members: []string{"z"}}}, 0)
+		g.Heard(guardians.Vote{Ward: "x", Voter: "y", Set: guardians.Set{Version: 1, Members: []string{"y", "w"}}}, 0)
+	}
+	var versions []uint32
+	for _, b := range g.Burials() {
+		versions = append(versions, b.Version)
+	}
+	want(t, "versions of a voter", fmt.Sprint(versions), "[998 999 1000]")
+	g.Heard(guardians.Vote{Ward: "x", Voter: "w", Set: guardians.Set{Version: 1, Members: []string{"y", "w"}}}, 0)
+	want(t, "the first burial", fmt.Sprint(g.Burials()[0]), "{x 1 [y w]}")
+	g.Outdated("x", 999)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "z", Set: guardians.Set{Version: 1001, Members: []string{"z"}}}, 0)
+	want(t, "burials after 998", len(g.Burials()), 3)
+}
+
+// Of a session that gives up one proposal after another, votes for the recorded set remain: those of this node, which repeats
+// them, and those that others repeat, or that were heard once and are of a set that the session tells of.
+func TestGuardian_RemembersVotesForTheRecordedSet(t *testing.T) {
+	a, other := guardians.NewGuardian("a", times), guardians.NewGuardian("d", times) // the session has never pinged that one
+	now := time.Duration(0)
+	for version := uint32(2); version <= 9; version++ {
+		next := guardians.Set{Version: version, Members: []string{"a", "c"}}
+		a.Pinged("x", ping(one, next), now)
+		now += 20 * s
+		a.Look(now)
+		if version == 2 {
+			a.Heard(guardians.Vote{Ward: "x", Voter: "c", Set: one}, now)
+		}
+		a.Heard(guardians.Vote{Ward: "x", Voter: "c", Set: next}, now)
+		for _, v := range a.Standing() {
+			other.Heard(v, now)
+		}
+		want(t, "this node stands by", fmt.Sprint(a.Standing()[0]), "{x a {1 [a b c]}}")
+		want(t, "the first burial", fmt.Sprint(a.Burials()[0]), "{x 1 [a c]}")
+	}
+	other.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, now)
+	want(t, "the other's burial", fmt.Sprint(other.Burials()), "[{x 1 [a b]}]")
+}
