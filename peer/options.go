@@ -40,8 +40,8 @@ type Options struct {
 	// client and a server. A certificate must be verified as well as its chain: either
 	// ServerName is the name that all nodes' certificates carry, which both sides check,
 	// with RootCAs (and ClientCAs, RootCAs if nil); or VerifyConnection checks all that
-	// matters, and then InsecureSkipVerify may be set. [Files] makes such a configuration.
-	// Nil: no TLS, and any host that reaches the port is believed.
+	// matters, and then InsecureSkipVerify may be set. MaxVersion has to permit TLS 1.3. [Files]
+	// makes such a configuration. Nil: no TLS, and any host that reaches the port is believed.
 	TLS *tls.Config
 
 	// Verify reports, as an error for the log, that the node's name does not belong to the

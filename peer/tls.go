@@ -3,6 +3,7 @@ package peer
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 )
 
 // checkTLS returns what is wrong with the configuration of Options.TLS.
@@ -11,6 +12,8 @@ func checkTLS(c *tls.Config) error {
 	switch {
 	case len(c.Certificates) == 0 && (c.GetCertificate == nil || c.GetClientCertificate == nil):
 		return errors.New("has no certificate: set Certificates, or GetCertificate and GetClientCertificate")
+	case c.MaxVersion != 0 && c.MaxVersion < tls.VersionTLS13:
+		return fmt.Errorf("has MaxVersion %s, and streams are TLS 1.3: leave MaxVersion 0", tls.VersionName(c.MaxVersion))
 	case c.GetConfigForClient != nil:
 		return errors.New("has GetConfigForClient, whose configuration would count in the place of this one, as it verifies nodes: use GetCertificate for certificates that change")
 	case c.InsecureSkipVerify && !own:

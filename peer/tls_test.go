@@ -165,6 +165,7 @@ func TestTLSOptions(t *testing.T) {
 		"no certificate":     func(c *tls.Config) { c.Certificates = nil },
 		"no RootCAs":         func(c *tls.Config) { c.RootCAs = nil },
 		"no ServerName":      func(c *tls.Config) { c.ServerName = "" },
+		"MaxVersion TLS 1.2": func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
 		"InsecureSkipVerify": func(c *tls.Config) { c.InsecureSkipVerify = true },
 		"set the name": func(c *tls.Config) { // package tls dials with neither
 			c.ServerName, c.VerifyConnection = "", func(tls.ConnectionState) error { return nil }
