@@ -8,4 +8,6 @@
 // key. The first one reads the record, finds that the tick was not run, writes that it runs it, and
 // calls the function under the lock. The others find the tick in the record and wait for the next one.
 // A job never runs beside itself: while it takes longer than its period, ticks are missed.
+//
+// A job has one time, which a process with a wrong clock does not move: see docs/periodic.md.
 package periodic

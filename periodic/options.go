@@ -23,8 +23,9 @@ type Options struct {
 
 	// MaxSkew is how far the clocks of the processes may differ: a tick may be early or late by that. A
 	// process that differs by more from the clock of the last run goes by the latter, and says so in
-	// the log. If another process finds the same difference, the clock of the earlier process was
-	// wrong, and the two are believed. Default 1 s. Negative values are refused.
+	// the log. If a process on another machine finds the same difference, the clock of the earlier
+	// process was wrong, and the two are believed (docs/periodic.md). Default 1 s. Negative values
+	// are refused.
 	MaxSkew time.Duration
 
 	// Store keeps the record of the last run. Nil: the arbiter, if it keeps results, as Redis does and

@@ -42,10 +42,12 @@ type run struct {
 	at time.Time
 }
 
-// join makes a process take part until ctx ends. Its clock is ahead by skew.
+// join makes a process take part until ctx ends. Its clock is ahead by skew. Its machine is by, up to a slash.
 func (d *diary) join(ctx context.Context, c *coord.Coordinator, by string, skew time.Duration, s periodic.Schedule, opts *periodic.Options,
 	fn func(ctx context.Context, t periodic.Tick) error) {
 	ctx = periodic.WithClock(ctx, func() time.Time { return time.Now().Add(skew) })
+	machine, _, _ := strings.Cut(by, "/")
+	ctx = periodic.WithMachine(ctx, machine)
 	d.work.Go(func() {
 		if err := periodic.Run(ctx, c, "report", s, opts, func(ctx context.Context, tick periodic.Tick) error {
 			d.mu.Lock()

@@ -13,42 +13,29 @@ import (
 // record is what is kept of the last run. Its zero value means that there was none. It begins with a
 // brace, so that Share of the same key ignores it.
 type record struct {
-	Due  time.Time     `json:"due"`  // of the tick
+	Due  time.Time     `json:"due"`  // of the tick: the latest one that was run
 	At   time.Time     `json:"at"`   // when the run began, in the time of the job
 	Ran  time.Duration `json:"ran"`  // from then to the writing of this record
 	Done bool          `json:"done"` // the run has ended
 
+	Last time.Time     `json:"last,omitzero"`  // of the last run, if the time was set back behind Due
+	Gaps []gap         `json:"gaps,omitempty"` // up to Due: where ticks were not run
+	Set  time.Duration `json:"set,omitempty"`  // by how much the time was set since the run
+	Of   string        `json:"of,omitempty"`   // the machine whose clock At is
+	Host string        `json:"host,omitempty"` // its name
+	Firm bool          `json:"firm,omitempty"` // a second machine's clock says the same
+
 	Differs time.Duration `json:"differs,omitempty"` // how far the clock of the process was ahead of At, if too far
 	By      string        `json:"by,omitempty"`      // that process, if so
+	From    string        `json:"from,omitempty"`    // its machine
 }
 
 // seen is a record and when it was read.
 type seen struct {
 	record
 	written time.Time // by this process's clock
+	fence   uint64
 }
-
-// now returns the time of the job, and what a run that begins now writes of it. The time of the job is
-// that of this process's clock. If that differs too much from the clock of the last run, which the
-// arbiter's clock has carried on, it is the latter.
-func (j *job) now(s seen) record {
-	now := j.clock().Round(0)
-	if s.Due.IsZero() {
-		return record{At: now}
-	}
-	theirs := s.At.Add(s.Ran).Add(time.Since(s.written)).Round(0)
-	differs := now.Sub(theirs)
-	switch {
-	case differs.Abs() <= j.opts.MaxSkew:
-		return record{At: now}
-	case s.By != "" && s.By != j.id && (differs-s.Differs).Abs() <= j.opts.MaxSkew:
-		return record{At: now} // two against one: an earlier process's clock was wrong
-	}
-	return record{At: theirs, Differs: differs, By: j.id}
-}
-
-// wrong reports whether the time of the job is to be set by this process.
-func (j *job) wrong(s seen) bool { return s.By != "" && s.By != j.id && j.now(s).By == "" }
 
 // callTimeout limits one call of the store. The arbiter's own limits are shorter, as a rule.
 const callTimeout = 2 * time.Second
@@ -83,7 +70,8 @@ func (j *job) read(ctx context.Context) (seen, error) {
 		s.record = record{}
 	}
 	s.written = began.Add(-r.Age)
-	if !s.Due.Before(j.last.Due) {
+	s.fence = r.Fence
+	if later := s.Due.Compare(j.last.Due); later > 0 || later == 0 && s.fence >= j.last.fence {
 		j.last = s
 	}
 	return j.last, nil
@@ -111,12 +99,16 @@ func (j *job) write(l coord.Lock, r record, keep time.Duration) error {
 	case err != nil:
 		return fmt.Errorf("%w: write the record of %q: %w", coord.ErrUnavailable, j.key, err)
 	}
-	j.last = seen{r, time.Now()}
+	j.last = seen{r, time.Now(), uint64(l.Fence())}
 	_ = j.c.Announce(call, j.key) // else the others come when the tick is due
 	return nil
 }
 
 // keep is how long a record is of use: until after the next tick, and for a day at least.
-func (j *job) keep(due time.Time) time.Duration {
-	return 24*time.Hour + 2*max(j.schedule.Next(due).Sub(due), 0)
+func (j *job) keep(r record) time.Duration {
+	ahead := min(max(r.Due.Sub(r.At), 0), mostAhead)
+	return 24*time.Hour + ahead + 2*max(j.schedule.Next(r.Due).Sub(r.Due), 0)
 }
+
+// mostAhead bounds for how long a tick is remembered that was run ahead of its time.
+const mostAhead = 366 * 24 * time.Hour

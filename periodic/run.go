@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -48,16 +49,23 @@ func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opt
 	if err != nil {
 		return err
 	}
-	j := &job{c: c, name: name, id: rand.Text(), key: "periodic/" + name, schedule: s, opts: o, fn: fn, clock: time.Now}
+	j := &job{c: c, name: name, id: rand.Text(), key: "periodic/" + name, schedule: s, opts: o, fn: fn}
+	j.began, j.clock, j.machine = time.Now(), time.Now, machineBy(bootID, os.Hostname)
 	if f, ok := ctx.Value(clockKey{}).(func() time.Time); ok {
 		j.clock = f
+	}
+	if m, ok := ctx.Value(machineKey{}).(machine); ok {
+		j.machine = m
 	}
 	defer c.ExpectLong(j.key)()
 	return j.run(ctx)
 }
 
-// clockKey is for tests: a context's value of it is the clock.
-type clockKey struct{}
+// These are for tests: a context's values of them are the clock, and the machine.
+type (
+	clockKey   struct{}
+	machineKey struct{}
+)
 
 // job is one process's part. Only the goroutine of Run uses it.
 type job struct {
@@ -69,6 +77,8 @@ type job struct {
 	opts     Options
 	fn       func(context.Context, Tick) error
 	clock    func() time.Time
+	machine  machine
+	began    time.Time // when Run was called
 
 	last     seen      // the latest record that was seen
 	since    time.Time // ticks up to then are none of this process's, if there is no record
@@ -130,22 +140,23 @@ func (j *job) look(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if t, _ := j.due(s); !t.Due.IsZero() || j.unfinished(s) || j.wrong(s) {
+	if t, r, set := j.due(s); !t.Due.IsZero() || j.unfinished(s) || news(s, r, set) {
 		if err := j.attempt(ctx); err != nil {
 			return 0, err
 		}
 		s = j.last
 	}
-	r := j.now(s)
+	r, _ := j.now(s)
 	if r.Differs != 0 && !j.skewed {
-		j.opts.Logger.Warn("holdfast: the clock of this process differs from that of the last run of a periodic job", "job", j.name, "differs", r.Differs)
+		j.opts.Logger.Error("holdfast: the clock of this process differs from that of the last run of a periodic job",
+			"job", j.name, "differs", r.Differs, "host", j.machine.host, "of", r.Host)
 	}
 	j.skewed = r.Differs != 0
 	after := r.At
-	if s.Due.After(after) {
-		after = s.Due
+	if r.place().After(after) {
+		after = r.place()
 	}
-	next := j.schedule.Next(after)
+	next := r.left(j.schedule).Next(after)
 	if next.IsZero() {
 		return 0, errOver
 	}
@@ -155,19 +166,20 @@ func (j *job) look(ctx context.Context) (time.Duration, error) {
 // unfinished reports whether this process should wait for the lock to run the last tick again.
 func (j *job) unfinished(s seen) bool { return j.opts.Again && !s.Due.IsZero() && !s.Done }
 
-// due returns the tick that is to be run now, with Due zero if there is none, and what is to be written of it.
-func (j *job) due(s seen) (Tick, record) {
-	r := j.now(s)
-	from := s.Due
+// due returns the tick that is to be run now, with Due zero if there is none, what is to be written of
+// it, and by how much the time of the job is set.
+func (j *job) due(s seen) (t Tick, r record, set time.Duration) {
+	r, set = j.now(s)
+	from := r.place()
 	if from.IsZero() {
 		from = j.since
 	}
-	last, missed := lastTick(j.schedule, from, r.At)
+	last, missed := lastTick(r.left(j.schedule), from, r.At)
 	if last.IsZero() || r.At.Sub(last) > j.opts.Late {
-		return Tick{}, r
+		return Tick{}, r, set
 	}
-	r.Due = last
-	return Tick{Due: last, Missed: missed}, r
+	r.take(j.schedule, last)
+	return Tick{Due: last, Missed: missed}, r, set
 }
 
 // attempt locks the job and runs what is due then.
@@ -177,34 +189,42 @@ func (j *job) attempt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t, r := j.due(s)
-		if !s.Due.IsZero() && !s.Done { // its process has lost the lock
-			if j.opts.Again && t.Due.IsZero() {
-				t, r.Due = Tick{Due: s.Due, Again: true}, s.Due
-			} else {
-				j.opts.Logger.Warn("holdfast: a process was lost while it ran a periodic job", "job", j.name, "due", s.Due)
-			}
-			if t.Due.IsZero() {
-				s.Done, s.Ran = true, s.Ran+time.Since(s.written)
-				return j.write(l, s.record, j.keep(s.Due))
-			}
+		t, r, set := j.due(s)
+		idle := t.Due.IsZero()
+		lost := !s.Due.IsZero() && !s.Done // its process has lost the lock
+		switch {
+		case lost && idle && j.opts.Again:
+			return j.runTick(ctx, l, Tick{Due: s.place(), Again: true}, s.carried())
+		case lost:
+			j.opts.Logger.Warn("holdfast: a process was lost while it ran a periodic job", "job", j.name, "due", s.place())
 		}
 		switch {
-		case t.Due.IsZero() && !j.wrong(s):
+		case lost && idle:
+			r = s.carried()
+		case idle && !news(s, r, set):
 			return nil
-		case t.Due.IsZero():
-			s.At, s.Ran, s.Differs, s.By = r.At, 0, 0, ""
-			return j.write(l, s.record, j.keep(s.Due))
+		case set != 0:
+			j.opts.Logger.Warn("holdfast: the time of a periodic job was set, as the clock of this process says",
+				"job", j.name, "by", set, "host", j.machine.host, "of", s.Host)
 		}
-		began := time.Now()
-		if err := j.write(l, r, j.keep(r.Due)); err != nil {
-			return err
+		if !idle {
+			return j.runTick(ctx, l, t, r)
 		}
-		t.Fence = l.Fence()
-		if err := j.fn(ctx, t); err != nil {
-			j.opts.Logger.Warn("holdfast: a periodic job failed", "job", j.name, "due", t.Due, "error", err)
-		}
-		r.Done, r.Ran = true, time.Since(began)
-		return j.write(l, r, j.keep(r.Due))
+		r.Done = true
+		return j.write(l, r, j.keep(r))
 	})
+}
+
+// runTick runs the tick under the lock, and writes before and after that it does.
+func (j *job) runTick(ctx context.Context, l coord.Lock, t Tick, r record) error {
+	began := time.Now()
+	if err := j.write(l, r, j.keep(r)); err != nil {
+		return err
+	}
+	t.Fence = l.Fence()
+	if err := j.fn(ctx, t); err != nil {
+		j.opts.Logger.Warn("holdfast: a periodic job failed", "job", j.name, "due", t.Due, "error", err)
+	}
+	r.Done, r.Ran = true, time.Since(began)
+	return j.write(l, r, j.keep(r))
 }
