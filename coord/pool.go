@@ -206,7 +206,9 @@ func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error)
 	now := p.c.moment()
 	p.mu.Lock()
 	tight := now < p.tight
-	p.tight = now + tightFor
+	if errors.Is(err, ErrLocked) {
+		p.tight = now + tightFor
+	}
 	p.mu.Unlock()
 	room, cancel := context.WithTimeout(ctx, p.c.answerIn()) // a smaller block is asked for until there is an answer
 	defer cancel()

@@ -268,11 +268,11 @@ func TestHighest(t *testing.T) {
 		}
 	}
 	s := screen{label: "test"}
-	most := uint32(highest(time.Now()))
-	for _, kind := range []byte{suspectMsg, aliveMsg, deadMsg} {
-		for more, ok := range map[uint32]bool{0: true, 1000: false, math.MaxUint32 - most: false} {
-			for form, before := range map[string]string{"map": "\x81\xabIncarnation\xce", "list": "\x91\xce"} { // memberlist reads both
-				says := binary.BigEndian.AppendUint32(append([]byte{kind}, before...), most+more)
+	for kind, before := range map[byte]time.Duration{suspectMsg: answered, aliveMsg: 0, deadMsg: answered} {
+		most := uint32(highest(time.Now().Add(-before)))
+		for more, ok := range map[uint32]bool{0: true, 100: false, math.MaxUint32 - most: false} {
+			for form, head := range map[string]string{"map": "\x81\xabIncarnation\xce", "list": "\x91\xce"} { // memberlist reads both
+				says := binary.BigEndian.AppendUint32(append([]byte{kind}, head...), most+more)
 				if err := s.packet(packetOf(t, s.label, nil, says)); (err == nil) != ok {
 					t.Errorf("message %d, a %s with %d: %v", kind, form, most+more, err)
 				}

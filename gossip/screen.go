@@ -44,13 +44,18 @@ var (
 // highest returns the largest number that a statement about a node may have now. A node answers a
 // wrong statement about itself with the next number, and there is none after 2^32-1: memberlist
 // goes on with 0, and no other node listens to that one again. So what it has to answer is lower,
-// and rises: the answer to the highest of all is let through a quarter of a second later. Nodes'
+// and rises. The answer to the highest of all is let through a quarter of a second later, when its
+// packets may have been sent: then it comes with a state, within 15 s. What says that a node is dead
+// has a limit of before (answered), so its answer is let through at once, unless clocks differ by more. Nodes'
 // own numbers rise with what they say, and stay far below; 2^32 comes in 2060. A node whose clock
 // is behind another one's lets the same through that much later.
 func highest(now time.Time) uint64 {
 	const begin, each = 1_767_225_600_000, 250 // ms: 2026, and a quarter of a second
 	return 1<<20 + uint64(max(0, now.UnixMilli()-begin)/each)
 }
+
+// answered is how much lower the limit of suspect and dead messages is, in time.
+const answered = 30 * time.Second
 
 // packet returns what is wrong with a packet.
 func (s *screen) packet(b []byte) error {
@@ -106,8 +111,11 @@ func command(b []byte) error {
 	}
 	in := intake{from: bytes.NewReader(b[1:]), left: len(b)}
 	switch b[0] {
-	case suspectMsg, aliveMsg, deadMsg:
+	case aliveMsg:
 		in.most = highest(time.Now())
+		return in.value(0)
+	case suspectMsg, deadMsg:
+		in.most = highest(time.Now().Add(-answered))
 		return in.value(0)
 	case pingMsg, indirectPingMsg, ackMsg, nackMsg:
 		return in.value(0)

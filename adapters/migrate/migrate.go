@@ -34,8 +34,9 @@ type Driver struct {
 	key  string
 	wait time.Duration
 
-	mu   sync.Mutex // protects held
-	held coord.Lock
+	mu    sync.Mutex // protects what follows
+	held  coord.Lock
+	dirty *int // the version that was recorded as dirty last; nil: none
 }
 
 // Wrap returns a driver that locks the key, such as "migrate/orders", in the place of d's own lock.
@@ -106,16 +107,38 @@ func (d *Driver) Run(migration io.Reader) error {
 }
 
 // SetVersion implements [database.Driver]. After a loss no version becomes dirty, so no migration
-// begins. That one has ended is recorded also after a loss, and then the error Is [coord.ErrLost]:
-// until then the dirty version keeps other processes from migrating.
+// begins. That one has ended is recorded also after a loss, if its version is still there as dirty,
+// which keeps other processes from migrating until Force is called. The error Is [coord.ErrLost] then.
 func (d *Driver) SetVersion(version int, dirty bool) error {
-	if !dirty {
-		return d.tell(d.Driver.SetVersion(version, false))
+	if lost := d.check(); lost != nil && (dirty || !d.mine()) {
+		return lost
 	}
-	if err := d.check(); err != nil {
+	err := d.Driver.SetVersion(version, dirty)
+	if err == nil {
+		d.note(version, dirty)
+	}
+	if dirty {
 		return err
 	}
-	return d.Driver.SetVersion(version, true)
+	return d.tell(err)
+}
+
+// note notes what was recorded.
+func (d *Driver) note(version int, dirty bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dirty = nil; dirty {
+		d.dirty = &version
+	}
+}
+
+// mine reports whether the version that was recorded as dirty last is still there, as dirty.
+func (d *Driver) mine() bool {
+	d.mu.Lock()
+	mine := d.dirty
+	d.mu.Unlock()
+	version, dirty, err := d.Driver.Version()
+	return err == nil && dirty && mine != nil && version == *mine
 }
 
 // Drop implements [database.Driver]. Its error Is [coord.ErrLost] if the lock was lost before or

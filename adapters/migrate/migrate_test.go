@@ -133,7 +133,7 @@ func TestDriver_Lost(t *testing.T) {
 // run.
 func TestDriver_LostBeforeTheMigration(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
-	d, err := migrate.Wrap(kept{}, c, "k", nil)
+	d, err := migrate.Wrap(new(kept), c, "k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,10 +156,41 @@ func TestDriver_LostBeforeTheMigration(t *testing.T) {
 	}
 }
 
-// kept is a database that accepts all.
-type kept struct{ database.Driver }
+// After a loss the end of a migration is recorded only over its own version: others may have gone on.
+func TestDriver_LostAndRepaired(t *testing.T) {
+	c := adaptertest.Start(t, fallback.NewMemory(), nil)
+	database := new(kept)
+	d, err := migrate.Wrap(database, c, "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Lock(), d.SetVersion(5, true), loseLock(t.Context(), c, "k")); err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []kept{{version: 8}, {version: 8, dirty: true}, {version: 5}} {
+		if *database = by; !errors.Is(d.SetVersion(5, false), coord.ErrLost) || *database != by {
+			t.Errorf("%+v over %+v", *database, by)
+		}
+	}
+	*database = kept{version: 5, dirty: true}
+	if err := d.SetVersion(5, false); !errors.Is(err, coord.ErrLost) || database.dirty {
+		t.Errorf("%+v, %v", *database, err)
+	}
+}
 
-func (kept) SetVersion(int, bool) error { return nil }
+// kept is a database with a version.
+type kept struct {
+	database.Driver
+	version int
+	dirty   bool
+}
+
+func (k *kept) SetVersion(version int, dirty bool) error {
+	k.version, k.dirty = version, dirty
+	return nil
+}
+
+func (k *kept) Version() (int, bool, error) { return k.version, k.dirty, nil }
 
 // loseLock takes the key's lock away from its holder.
 func loseLock(ctx context.Context, c *coord.Coordinator, key string) error {

@@ -29,7 +29,7 @@ type link struct {
 }
 
 // patience is for how long a call waits to be told of an owner, and to be connected to it.
-const patience = time.Second
+var patience = time.Second
 
 // disuse is for how long a Follower keeps what is not connected and not used: nodes that have gone.
 const disuse = 10 * time.Minute

@@ -135,6 +135,7 @@ func TestRoute_OwnerNotReached(t *testing.T) {
 // A client that is told where to go does not try the node again before, whatever it does about
 // UNAVAILABLE.
 func TestRoute_NotRetried(t *testing.T) {
+	holdgrpc.BePatient(t)
 	var attempts atomic.Int32 // at both nodes
 	nodes, order := cluster(t, nil, grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 		attempts.Add(1)

@@ -21,7 +21,7 @@ if OPENED ~= (ARGV[15] == '1') then
   return {'other', server, 0, 0, '', 0, 0, 0, '', 0, 0}
 end
 local unknown = not expiry
--- The renewal that made the entry told no process that it had: its answer was lost, or is on its way.
+-- An answer to an earlier renewal was lost, or is on its way: it may have told that the entry was missing.
 local unheard = OPENED and expiry and grace > 0 and not complete() and expiry > tonumber(ARGV[6])
 if unknown and grace > 0 and complete() and ARGV[3] == 'renew' then
   older(now + Q) -- it lacks one: it is of a backup, say

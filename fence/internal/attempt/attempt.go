@@ -120,7 +120,7 @@ func Ended(err error, postgres bool) Outcome {
 			postgres && rolledBack(state) {
 			return RolledBack
 		}
-	case mysqlError(err, mysqlDeadlock), strings.Contains(err.Error(), pgxRolledBack), strings.Contains(err.Error(), pqRolledBack):
+	case mysqlError(err, mysqlDeadlock), strings.Contains(err.Error(), pgxRolledBack), strings.Contains(strings.ToLower(err.Error()), pqRolledBack):
 		return RolledBack
 	}
 	return Unknown
@@ -138,7 +138,7 @@ type sqlError interface {
 // is cancelled, or it runs out of something.
 func rolledBack(err sqlError) bool {
 	state := err.SQLState()
-	if len(state) != 5 || strings.HasPrefix(err.Error(), "FATAL") || strings.HasPrefix(err.Error(), "PANIC") {
+	if len(state) != 5 || ends(err) {
 		return false
 	}
 	switch state {
@@ -159,6 +159,20 @@ func rolledBack(err sqlError) bool {
 		return false
 	}
 	return true
+}
+
+// ends reports whether an error may be one that ends the session: pgx puts the severity first, in the
+// server's language, and lib/pq has methods.
+func ends(err sqlError) bool {
+	pq, ok := err.(interface {
+		Fatal() bool
+		Get(byte) string
+	})
+	if !ok {
+		return !strings.HasPrefix(err.Error(), "ERROR")
+	}
+	const severity = 'S'
+	return pq.Fatal() || pq.Get(severity) != "ERROR"
 }
 
 const (
