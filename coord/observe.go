@@ -96,7 +96,7 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		settings = found
+		settings = watching(found)
 	}
 	sent := c.now()
 	ns, err := c.remote.arbiter.Attach(ctx, settings)
@@ -109,23 +109,31 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 	return ns, nil
 }
 
+// watching returns an observer's settings in a namespace with those that were found. Where it is
+// listed as a session it takes a longer Grace over, as those of nodes do: else no session that
+// needs one would be opened while it runs. It needs no Lease, and the longest is refused nowhere.
+func watching(found fallback.Settings) fallback.Settings {
+	found.Lease = found.Grace - time.Millisecond
+	return found
+}
+
 // space returns the namespace for a read that may begin Grace, nil if there is none yet. An
-// observer hears of no longer Grace by renewals, so it looks whether there is one before each such
-// read.
+// observer that is no session hears of no longer Grace by renewals, so it looks whether there is
+// one before each such read.
 func (c *Coordinator) space(ctx context.Context) fallback.Namespace {
 	ns := c.remote.namespace.Load()
 	if ns == nil {
 		return nil
 	}
 	d, ok := c.remote.arbiter.(fallback.Describer)
-	if !c.opts.Observe || !ok {
+	if !c.opts.Observe || !ok || listsObservers(*ns) {
 		return *ns
 	}
 	x := c.cluster.self.observing
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if found, err := d.Describe(ctx, c.opts.Namespace); err == nil && found.Grace != x.grace && found.Partitions == len(c.parts) {
-		if fresh, err := c.remote.arbiter.Attach(ctx, found); err == nil {
+		if fresh, err := c.remote.arbiter.Attach(ctx, watching(found)); err == nil {
 			x.old = append(x.old, *c.remote.namespace.Load())
 			x.grace = found.Grace
 			c.remote.namespace.Store(&fresh)
@@ -189,7 +197,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 		streams.TLS, k.Key = x.self.identity.TLS(), x.self.identity.Fingerprint()
 	}
 	seen.card = k.encode()
-	if err := seen.publish(ctx, fingerprintFor); err != nil {
+	if err := seen.publishFirst(ctx); err != nil {
 		return err
 	}
 	if x.net, err = peer.Start(streams); err != nil {
@@ -197,47 +205,6 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 	}
 	seen.show()
 	return nil
-}
-
-// publish makes the arbiter keep the observer's card.
-func (o *observing) publish(ctx context.Context, keep time.Duration) error {
-	c := o.x.c
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
-	ns, op, sent := *c.remote.namespace.Load(), OpSaveResult, c.now()
-	var err error
-	if results, ok := ns.(fallback.ResultStore); ok {
-		// The arbiter on Redis keeps what has token 1 at maxmemory as well.
-		_, err = results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
-	} else {
-		op = OpOpen
-		id, r := observerSession(o.x.self.name), fallback.Registration{TTL: keep, Info: o.card}
-		var a fallback.Renewal
-		if a, err = ns.Open(ctx, id, r); err == nil && !a.Alive { // this process stood still
-			if err = ns.CloseSession(ctx, id); err == nil {
-				_, err = ns.Open(ctx, id, r)
-			}
-		}
-	}
-	c.called(op, sent, err)
-	if err != nil {
-		return fmt.Errorf("%w: the observer's key could not be published: %w", ErrUnavailable, err)
-	}
-	return nil
-}
-
-// withdraw makes the arbiter forget the card, which would end by itself.
-func (o *observing) withdraw(ctx context.Context) {
-	c := o.x.c
-	ns := *c.remote.namespace.Load()
-	if _, ok := ns.(fallback.ResultStore); ok {
-		_ = o.publish(ctx, time.Millisecond)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	defer cancel()
-	sent := c.now()
-	c.called(OpCloseSession, sent, ns.CloseSession(ctx, observerSession(o.x.self.name)))
 }
 
 // cardOfObserver returns the card that an observer has published, a zero one if there is none.
@@ -287,7 +254,10 @@ func (x *cluster) keepObserving() {
 	o, c := x.self.observing, x.c
 	t := time.NewTicker(c.opts.RenewEvery)
 	defer t.Stop()
-	published := c.now()
+	published, every := c.now(), fingerprintFor/3
+	if listsObservers(*c.remote.namespace.Load()) {
+		every = 0 // as nodes renew: others may wait for it to use a longer Grace
+	}
 	for {
 		select {
 		case <-t.C:
@@ -296,7 +266,7 @@ func (x *cluster) keepObserving() {
 		}
 		_, _ = x.members.ask(c.life.ctx)
 		o.show()
-		if c.since(published) >= fingerprintFor/3 {
+		if c.since(published) >= every {
 			if sent := c.now(); o.publish(c.life.ctx, fingerprintFor) == nil {
 				published = sent
 			}
