@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,9 @@ const server = `(SELECT system_identifier FROM pg_control_system())::text || '/'
 
 const timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
 
-type statements struct{ table, load, update, insert string }
+// updates is update of several records. It locks them in the order of their keys, whatever the plan,
+// so that two of them do not each wait for the other.
+type statements struct{ table, load, update, updates, insert string }
 
 func statementsFor(name string) statements {
 	table := quoted(name)
@@ -45,6 +48,11 @@ func statementsFor(name string) statements {
 		update: `UPDATE ` + table + ` r SET version = c.next, value = c.value
 FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) c (key, version, next, value)
 WHERE r.key = c.key AND r.version = c.version AND ` + server + ` = $1 RETURNING r.key`,
+		updates: `WITH c AS MATERIALIZED (
+	SELECT r.key, c.version, c.next, c.value FROM ` + table + ` r
+	JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) c (key, version, next, value) ON r.key = c.key AND r.version = c.version
+	WHERE ` + server + ` = $1 ORDER BY r.key FOR NO KEY UPDATE OF r
+) UPDATE ` + table + ` r SET version = c.next, value = c.value FROM c WHERE r.key = c.key AND r.version = c.version RETURNING r.key`,
 		insert: `INSERT INTO ` + table + ` (key, version, value)
 SELECT c.key, c.next, c.value FROM unnest($2::text[], $3::bigint[], $4::text[]) c (key, next, value)
 WHERE ` + server + ` = $1 ON CONFLICT DO NOTHING RETURNING key`,
@@ -88,6 +96,8 @@ func (s *store) read(ctx context.Context, c *pgxpool.Conn, keys []string) (look 
 	return look, err
 }
 
+func byKey(a, b fallback.Change) int { return strings.Compare(a.Key, b.Key) }
+
 // Swap implements [fallback.Records]. It is one statement, or one transaction of two.
 func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
 	var keys, newKeys, values, newValues []string
@@ -95,6 +105,8 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	at := make(map[string]int, len(changes))
 	for i, x := range changes {
 		at[x.Key] = i
+	}
+	for _, x := range slices.SortedFunc(slices.Values(changes), byKey) {
 		if x.Version == "" {
 			newKeys, newNext, newValues = append(newKeys, x.Key), append(newNext, rand.Int64()), append(newValues, string(x.Value))
 			continue
@@ -115,7 +127,11 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	err := s.do(ctx, changes[0].Key, writing, func(c *pgxpool.Conn) error {
 		var b pgx.Batch
 		if len(keys) > 0 {
-			b.Queue(s.sql.update, server, keys, versions, next, values).Query(note)
+			update := s.sql.updates
+			if len(keys) == 1 {
+				update = s.sql.update
+			}
+			b.Queue(update, server, keys, versions, next, values).Query(note)
 		}
 		if len(newKeys) > 0 {
 			b.Queue(s.sql.insert, server, newKeys, newNext, newValues).Query(note)
