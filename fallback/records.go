@@ -68,6 +68,14 @@ type Change struct {
 	Value   []byte
 }
 
+// A Viewer is a Records of which a record can be read without Open, which makes what is missing: a
+// program that observes may have been given another store than the application's.
+type Viewer interface {
+	// View reads a record, and changes nothing. It is nil where there is none, also if Open has made
+	// nothing there. Errors are those of Open and Load.
+	View(ctx context.Context, key string) ([]byte, error)
+}
+
 // A Messenger is a Records that delivers messages between processes. It is optional: without one, each waiter
 // asks again by its timer.
 type Messenger interface {
@@ -119,7 +127,7 @@ type RecordsOptions struct {
 // NewRecords returns an arbiter on a store. opts may be nil.
 //
 // An operation is one Load, and one Swap if it changes anything; both again if another process was
-// faster. It is a [Describer]. Its namespaces are Guarded, or Durable. They are a [Keeper], a [Lister], a [WaiterLister], a
+// faster. It is a [Describer], which changes nothing if the store is a [Viewer]. Its namespaces are Guarded, or Durable. They are a [Keeper], a [Lister], a [WaiterLister], a
 // [Burier] and an [Adviser], and with a [Messenger] an [Announcer]. They are no [ResultStore].
 func NewRecords(store Records, opts *RecordsOptions) Arbiter {
 	a := &recordsArbiter{store: store}
@@ -166,16 +174,12 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 
 // Describe implements [Describer].
 func (a *recordsArbiter) Describe(ctx context.Context, namespace string) (s Settings, err error) {
-	if err := a.store.Open(ctx); err != nil {
-		return Settings{}, err
-	}
-	defer func() { err = errors.Join(err, a.store.Close()) }()
 	n := &recordsSpace{store: a.store, settings: Settings{Namespace: namespace}}
-	at, err := n.store.Load(ctx, []string{n.tableKey()})
+	value, err := a.view(ctx, n.tableKey())
 	if err != nil {
 		return Settings{}, err
 	}
-	table, _, err := decodeSessions(at.Values[0].Value)
+	table, _, err := decodeSessions(value)
 	if err != nil {
 		return Settings{}, err
 	}
@@ -183,6 +187,22 @@ func (a *recordsArbiter) Describe(ctx context.Context, namespace string) (s Sett
 		return Settings{}, fmt.Errorf("%w: %q", ErrNoNamespace, namespace)
 	}
 	return ParseMark(namespace, table.Format)
+}
+
+// view reads a record. It changes nothing in a store that is a Viewer.
+func (a *recordsArbiter) view(ctx context.Context, key string) (value []byte, err error) {
+	if v, ok := a.store.(Viewer); ok {
+		return v.View(ctx, key)
+	}
+	if err := a.store.Open(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.store.Close()) }()
+	at, err := a.store.Load(ctx, []string{key})
+	if err != nil {
+		return nil, err
+	}
+	return at.Values[0].Value, nil
 }
 
 // formatting tells for how long a namespace is in Grace that has no format mark.

@@ -97,12 +97,6 @@ func (silent) Print(...any) {}
 
 // Open implements [fallback.Records].
 func (s *store) Open(ctx context.Context) error {
-	switch {
-	case s.config == nil:
-		return refusal("the config is nil: make one with ParseDSN of the driver")
-	case s.opts.Conns < 0:
-		return refusal("Options.Conns is %d, must be more than 0, or 0 for 4", s.opts.Conns)
-	}
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -114,6 +108,12 @@ func (s *store) Open(ctx context.Context) error {
 
 // connect makes the pools for the first Open. They connect when they are used.
 func (s *store) connect() error {
+	switch {
+	case s.config == nil:
+		return refusal("the config is nil: make one with ParseDSN of the driver")
+	case s.opts.Conns < 0:
+		return refusal("Options.Conns is %d, must be more than 0, or 0 for 4", s.opts.Conns)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened == 0 {
@@ -212,18 +212,47 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*sql.Conn) err
 // prepare checks the server's settings, and makes the table if it is missing.
 func (s *store) prepare(ctx context.Context) error {
 	return s.do(ctx, "/s", reading, func(c *sql.Conn) error {
-		v, err := s.check(ctx, c)
+		q, missing, err := s.inspect(ctx, c)
 		if err != nil {
 			return err
 		}
-		identity, before := s.identity(v)
-		s.sql.Store(&statements{quoted(s.opts.Table), identity, before})
-		missing, err := s.checkTable(ctx, c)
-		if err == nil && missing {
+		s.sql.Store(q)
+		if missing {
 			err = s.create(ctx, c)
 		}
 		return err
 	})
+}
+
+// inspect checks the server's settings and the table, and tells if there is none.
+func (s *store) inspect(ctx context.Context, c *sql.Conn) (q *statements, missing bool, err error) {
+	v, err := s.check(ctx, c)
+	if err != nil {
+		return nil, false, err
+	}
+	identity, before := s.identity(v)
+	missing, err = s.checkTable(ctx, c)
+	return &statements{quoted(s.opts.Table), identity, before}, missing, err
+}
+
+// View implements [fallback.Viewer].
+func (s *store) View(ctx context.Context, key string) (value []byte, err error) {
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(denied(err), s.Close()) }()
+	err = s.do(ctx, key, reading, func(c *sql.Conn) error {
+		q, missing, err := s.inspect(ctx, c)
+		if err != nil || missing {
+			return err
+		}
+		err = c.QueryRowContext(ctx, q.before+`SELECT value FROM `+q.table+` WHERE name = ?`, []byte(key)).Scan(&value)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return value, err
 }
 
 func (s *store) create(ctx context.Context, c *sql.Conn) error {

@@ -87,12 +87,6 @@ type store struct {
 
 // Open implements [fallback.Records].
 func (s *store) Open(ctx context.Context) error {
-	switch {
-	case s.config == nil:
-		return fmt.Errorf("%w: the config is nil: make one with pgxpool.ParseConfig", fallback.ErrRefused)
-	case s.opts.Conns < 0:
-		return fmt.Errorf("%w: Options.Conns is %d, must be more than 0, or 0 for 4", fallback.ErrRefused, s.opts.Conns)
-	}
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -104,6 +98,12 @@ func (s *store) Open(ctx context.Context) error {
 
 // connect makes the pools for the first Open. They connect when they are used.
 func (s *store) connect() error {
+	switch {
+	case s.config == nil:
+		return refusal("the config is nil: make one with pgxpool.ParseConfig")
+	case s.opts.Conns < 0:
+		return refusal("Options.Conns is %d, must be more than 0, or 0 for 4", s.opts.Conns)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened == 0 {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -35,12 +36,13 @@ const timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
 
 // updates is update of several records. It locks them in the order of their keys, whatever the plan,
 // so that two of them do not each wait for the other.
-type statements struct{ table, load, update, updates, insert string }
+type statements struct{ table, view, load, update, updates, insert string }
 
 func statementsFor(name string) statements {
 	table := quoted(name)
 	return statements{
 		table: table,
+		view:  `SELECT value FROM ` + table + ` WHERE key = $1`,
 		load: `SELECT h.now, h.server, h.kept, r.key, r.version, r.value FROM (
 	SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now, ` + server + ` AS server,
 		CASE ` + timeline + ` WHEN '00000001' THEN (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint ELSE 0 END AS kept
@@ -57,6 +59,29 @@ WHERE r.key = c.key AND r.version = c.version AND ` + server + ` = $1 RETURNING 
 SELECT c.key, c.next, c.value FROM unnest($2::text[], $3::bigint[], $4::text[]) c (key, next, value)
 WHERE ` + server + ` = $1 ON CONFLICT DO NOTHING RETURNING key`,
 	}
+}
+
+// View implements [fallback.Viewer].
+func (s *store) View(ctx context.Context, key string) (value []byte, err error) {
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(denied(err), s.Close()) }()
+	err = s.do(ctx, key, reading, func(c *pgxpool.Conn) error {
+		missing, err := s.check(ctx, c)
+		if err != nil || missing {
+			return err
+		}
+		var text string
+		switch err := c.QueryRow(ctx, s.sql.view, key).Scan(&text); {
+		case err == nil:
+			value = []byte(text)
+		case !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		return nil
+	})
+	return value, err
 }
 
 // Load implements [fallback.Records]. The server takes its snapshot of the table before it reads the clock.

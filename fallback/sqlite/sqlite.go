@@ -152,17 +152,27 @@ func patiently(ctx context.Context, f func() error) error {
 const schema = `CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS file (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created INTEGER NOT NULL)`
 
+// checkPath refuses what is no file, or on a file system on which the arbiter would not be safe.
+func checkPath(path string) error {
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return refusal("the path is %q, must be that of a file", path)
+	}
+	return checkFileSystem(filepath.Dir(path))
+}
+
+// dsnOf is the name by which the driver opens a file.
+func dsnOf(path string, query url.Values) string {
+	query.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busyFor.Milliseconds()))
+	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: query.Encode()}).String()
+}
+
 // open opens the file, and makes it if it is missing.
 func open(ctx context.Context, path string) (f *file, err error) {
-	if path == "" || strings.HasPrefix(path, ":memory:") {
-		return nil, refusal("the path is %q, must be that of a file", path)
-	}
-	if err := checkFileSystem(filepath.Dir(path)); err != nil {
+	if err := checkPath(path); err != nil {
 		return nil, err
 	}
 	// With synchronous=FULL a commit is on the disk before it is acknowledged, also in WAL mode.
-	query := url.Values{"_pragma": {fmt.Sprintf("busy_timeout(%d)", busyFor.Milliseconds()), "journal_mode(WAL)", "synchronous(FULL)"}}
-	dsn := (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: query.Encode()}).String()
+	dsn := dsnOf(path, url.Values{"_pragma": {"journal_mode(WAL)", "synchronous(FULL)"}})
 	f = new(file)
 	if f.write, err = sql.Open("sqlite", dsn+"&_txlock=immediate"); err != nil {
 		return nil, refusal("%w", err)
