@@ -255,10 +255,8 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	if err != nil {
 		return nil, refusal("the server %q: %w", server, err)
 	}
-	for _, c := range changes {
-		if len(c.Value) > maxBytes {
-			return nil, refusal("a record has %d bytes, of at most %d: use more Partitions", len(c.Value), maxBytes)
-		}
+	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
+		return nil, err
 	}
 	done, errs := make([]bool, len(changes)), make([]error, len(changes))
 	places := make(chan struct{}, atOnce)

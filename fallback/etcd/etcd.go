@@ -175,11 +175,15 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 			bytes += len(c.Value)
 			n++
 		}
+		part := changes[:n]
 		changes = changes[n:]
 		// A cluster with the mark has the cluster's ID that came with it: both are read in one transaction, and the mark is random.
 		r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.markKey()), "=", mark)).Then(ops...).Commit()
 		if err != nil && len(done) > 0 {
 			return nil, errors.New(err.Error()) // some were written
+		}
+		if errors.Is(err, rpctypes.ErrRequestTooLarge) {
+			return nil, fmt.Errorf("%w: %w", fallback.TooLarge(part, "the server's --max-request-bytes"), err)
 		}
 		if err != nil {
 			return nil, s.explain(err)
@@ -202,8 +206,6 @@ func (s *store) explain(err error) error {
 		return refusal("the cluster does not let the client in: %w", err)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return refusal("the server's --max-txn-ops is less than 128, its default: %w", err)
-	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return refusal("a record is larger than the server's --max-request-bytes: use more Partitions: %w", err)
 	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrTooManyRequests):
 		return fmt.Errorf("%w: %w", fallback.ErrNotSent, err)
 	}

@@ -148,6 +148,7 @@ func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	if done, err := s.Swap(t.Context(), "1-another", []fallback.Change{{Key: "new"}}); err != nil || done[0] {
 		t.Errorf("a swap at another server: %v, %v", done, err)
 	}
+	storetest.TooManySessions(t, s, 1<<21-1<<16) // above 1.5 MiB, and below what the client sends
 }
 
 func TestEtcd_Refuses(t *testing.T) {

@@ -245,10 +245,8 @@ func inParallel(n int, f func(i int) error) []error {
 // Swap implements [fallback.Records]. Versions are those of one server only, so a change goes by its version. A record that is new
 // says which server it was made for: at another one it begins Grace.
 func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) ([]bool, error) {
-	for _, c := range changes {
-		if len(c.Value) > maxBytes {
-			return nil, refusal("a record has %d bytes, of at most %d: use more Partitions", len(c.Value), maxBytes)
-		}
+	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
+		return nil, err
 	}
 	done := make([]bool, len(changes))
 	errs := inParallel(len(changes), func(i int) (err error) {

@@ -61,7 +61,7 @@ func (s *store) identity(v variables) (expression, before string) {
 func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
 	v, err := look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'wsrep_on',
-		'group_replication_group_name', 'group_replication_single_primary_mode')`)
+		'group_replication_group_name', 'group_replication_single_primary_mode', 'max_allowed_packet')`)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +180,11 @@ func conflict(err error) bool {
 
 var errReadOnly = errors.New("mysql: the server is a replica, or read_only for another reason: give the config the primary's address")
 
+// tooLarge reports whether a record is larger than max_allowed_packet.
+func tooLarge(err error) bool {
+	return errors.Is(err, driver.ErrPktTooLarge) || numberOf(err) == 1153
+}
+
 // readOnly reports whether an error says that the server takes no writes.
 func readOnly(err error) bool {
 	switch numberOf(err) {
@@ -197,7 +202,6 @@ var refusals = map[uint16]string{
 	1046: "no database is named",
 	1049: "the database does not exist",
 	1054: "the table has other columns (see mysql.Table)",
-	1153: "a record is larger than max_allowed_packet: raise that, or use more Partitions",
 }
 
 // denials are what a process that starts need not try again, where it cannot even connect; later they are an outage.
@@ -230,8 +234,8 @@ func failed(err error) error {
 	switch {
 	case err == nil || errors.Is(err, fallback.ErrRefused) || conflict(err):
 		return err
-	case errors.Is(err, driver.ErrPktTooLarge):
-		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, refusals[1153], err)
+	case tooLarge(err):
+		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap says of what
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	case errors.Is(err, fallback.ErrNotSent):

@@ -14,6 +14,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -232,7 +233,8 @@ func (s *store) inspect(ctx context.Context, c *sql.Conn) (q *statements, missin
 	}
 	identity, before := s.identity(v)
 	missing, err = s.checkTable(ctx, c)
-	return &statements{quoted(s.opts.Table), identity, before}, missing, err
+	packet, _ := strconv.Atoi(v["max_allowed_packet"]) // 0 if it is not told: then the server refuses
+	return &statements{quoted(s.opts.Table), identity, before, packet}, missing, err
 }
 
 // View implements [fallback.Viewer].

@@ -35,7 +35,20 @@ type statements struct {
 	table    string
 	identity string // an expression that names the server
 	before   string // each read
+	packet   int    // max_allowed_packet of the server, 0: unknown
 }
+
+// fits refuses records that the server would not take: it may end the connection, and say nothing.
+func (q *statements) fits(changes []fallback.Change) error {
+	for _, x := range changes {
+		if q.packet > 0 && len(x.Value) >= q.packet {
+			return fallback.TooLarge(changes, packetLimit)
+		}
+	}
+	return nil
+}
+
+const packetLimit = "the server's max_allowed_packet, which may be raised"
 
 // writable is a condition: the server is no replica. The variable is a number, or a word of MariaDB 12.
 const writable = `CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')`
@@ -190,6 +203,9 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	if i < 0 {
 		return nil, notSent(fmt.Errorf("mysql: no server is named %q", server))
 	}
+	if err := s.sql.Load().fits(changes); err != nil {
+		return nil, err
+	}
 	identity := []byte(server[:i])
 	var updates, inserts []write
 	for at, x := range changes {
@@ -211,6 +227,9 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	})
 	if conflict(err) { // another transaction was in the way, and this one was rolled back
 		return make([]bool, len(changes)), nil
+	}
+	if tooLarge(err) {
+		return nil, fmt.Errorf("%w: %w", fallback.TooLarge(changes, packetLimit), err)
 	}
 	if err != nil {
 		return nil, err

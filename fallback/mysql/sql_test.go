@@ -140,6 +140,15 @@ func TestMySQL_ManyRecordsAtOnce(t *testing.T) {
 	}
 }
 
+func TestMySQL_TooManySessions(t *testing.T) {
+	st := newStore(startServer(t, "--max-allowed-packet=1M").config("app"), nil)
+	if err := st.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	storetest.TooManySessions(t, st, 1<<21)
+}
+
 // A transaction of others that holds a record, and a lock of the whole table as backups take it, hold calls up and nothing else: what
 // was given up is not executed minutes later.
 func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {

@@ -217,10 +217,8 @@ func inParallel(n int, f func(i int) error) []error {
 
 // Swap implements [fallback.Records].
 func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
-	for _, c := range changes {
-		if len(c.Value) > maxBytes {
-			return nil, refusal("a record has %d bytes, of at most %d: use more Partitions", len(c.Value), maxBytes)
-		}
+	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
+		return nil, err
 	}
 	l, err := s.use(ctx)
 	if err != nil {

@@ -195,4 +195,20 @@ func Largest(t *testing.T, s fallback.Records, key string, limit int) {
 			t.Errorf("a record of %d bytes: %v", n, err)
 		}
 	}
+	TooManySessions(t, s, limit+1)
+}
+
+// TooManySessions checks that a store refuses a table of sessions of so many bytes, and says what
+// helps: more partitions would not.
+func TooManySessions(t *testing.T, s fallback.Records, size int) {
+	t.Helper()
+	const table = "ns/s"
+	look, err := s.Load(t.Context(), []string{table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Swap(t.Context(), look.Server, []fallback.Change{{Key: table, Version: look.Values[0].Version, Value: make([]byte, size)}})
+	if !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "too many sessions") || strings.Contains(err.Error(), "Partitions") {
+		t.Errorf("a table of sessions of %d bytes: %v", size, err)
+	}
 }
