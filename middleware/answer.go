@@ -28,15 +28,18 @@ func (a *answer) write(w http.ResponseWriter) {
 	for name, values := range a.header {
 		h[name] = slices.Clone(values) // middlewares around may append to them
 	}
+	for name, values := range a.trailer {
+		if strings.HasPrefix(name, http.TrailerPrefix) { // before the header goes out with a length: by HTTP/1.1 there are none behind that
+			h[name] = slices.Clone(values)
+		}
+	}
 	w.WriteHeader(a.status)
 	if len(a.body) > 0 && bodyAllowed(a.status) {
 		_, _ = w.Write(a.body) // the client has gone
 	}
-	if len(a.trailer) == 0 {
-		return
+	if len(a.trailer) > 0 && grpcKind(h.Get("Content-Type")) {
+		_ = http.NewResponseController(w).Flush() // servers of gRPC send no length
 	}
-	// Or HTTP/1.1 sends a length, and no trailers but those that the header announces.
-	_ = http.NewResponseController(w).Flush()
 	for name, values := range a.trailer {
 		h[name] = slices.Clone(values)
 	}
