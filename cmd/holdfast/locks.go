@@ -66,8 +66,15 @@ func strangers(ctx context.Context, c *coord.Coordinator) (all []coord.Unanswere
 	return all
 }
 
+// mostUnanswered is how many processes that were not asked are named.
+const mostUnanswered = 10
+
 func (s *settings) showUnanswered(all []coord.Unanswered) {
-	for _, u := range all {
+	for i, u := range all {
+		if i == mostUnanswered {
+			s.out.line("NOT ASKED: %d more", len(all)-i)
+			return
+		}
 		name := who(&u.Process)
 		if host := where(&u.Process); host != "" {
 			name += " (" + host + ")"
