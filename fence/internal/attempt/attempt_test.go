@@ -14,13 +14,13 @@ type stated struct{ severity, state string }
 func (e stated) Error() string    { return fmt.Sprintf("%s: no (SQLSTATE %s)", e.severity, e.state) }
 func (e stated) SQLState() string { return e.state }
 
-// pqStated is an error as lib/pq has them, whose text does not tell the severity.
-type pqStated struct{ severity, state string }
+// pqError is an error as lib/pq has them, whose text does not tell the severity.
+type pqError struct{ severity, state string }
 
-func (e pqStated) Error() string    { return fmt.Sprintf("pq: no (%s)", e.state) }
-func (e pqStated) SQLState() string { return e.state }
-func (e pqStated) Fatal() bool      { return e.severity == "FATAL" }
-func (e pqStated) Get(k byte) string {
+func (e pqError) Error() string    { return fmt.Sprintf("pq: no (%s)", e.state) }
+func (e pqError) SQLState() string { return e.state }
+func (e pqError) Fatal() bool      { return e.severity == "FATAL" }
+func (e pqError) Get(k byte) string {
 	if k == 'S' {
 		return e.severity
 	}
@@ -53,9 +53,9 @@ func TestEnded(t *testing.T) {
 		{stated{"FATAL", "0A000"}, attempt.Unknown, attempt.Unknown},
 		{stated{"ERROR", ""}, attempt.Unknown, attempt.Unknown},
 		{stated{"FEHLER", "P0001"}, attempt.Unknown, attempt.Unknown},
-		{pqStated{"ERROR", "P0001"}, attempt.RolledBack, attempt.Unknown},
-		{pqStated{"FATAL", "0A000"}, attempt.Unknown, attempt.Unknown},
-		{pqStated{"PANIC", "0A000"}, attempt.Unknown, attempt.Unknown},
+		{pqError{"ERROR", "P0001"}, attempt.RolledBack, attempt.Unknown},
+		{pqError{"FATAL", "0A000"}, attempt.Unknown, attempt.Unknown},
+		{pqError{"PANIC", "0A000"}, attempt.Unknown, attempt.Unknown},
 		{errors.New("pq: Could not complete operation in a failed transaction"), attempt.RolledBack, attempt.RolledBack},
 		{errors.New("pq: could not complete operation in a failed transaction"), attempt.RolledBack, attempt.RolledBack},
 		{errors.New("commit unexpectedly resulted in rollback"), attempt.RolledBack, attempt.RolledBack},
