@@ -38,11 +38,12 @@ func init() {
 
 // spared are guards whose absence a simulation need not notice, and why.
 var spared = map[string]string{
-	"Renewal":   "the watch that ends a session at its deadline is there as well",
-	"Quantum":   "without it keys are shared out unfairly, and locks are as exclusive as before",
-	"PassWaits": "holders have asked for rows before they speak (PassAdopts), and those that cannot do not speak; the model knows one holder, which does not",
-	"PassWhole": "a pass counts after delta + M (PassOld), and what a deposed server wrote is hardly ever new then: internal/model/takeover has the story",
-	"AnswersIn": "an answer has to come between a pass and the end of its call, which a minute of runs sees at times only: internal/model/takeover has the story",
+	"Renewal":    "the watch that ends a session at its deadline is there as well",
+	"Quantum":    "without it keys are shared out unfairly, and locks are as exclusive as before",
+	"PassAdopts": "a pass counts after delta + M (PassOld), and a holder that has lost its stream has asked for a row by then (rule 7)",
+	"PassWaits":  "holders have asked for rows before they speak (PassAdopts), and those that cannot do not speak; the model knows one holder, which does not",
+	"PassWhole":  "a pass counts after delta + M (PassOld), and what a deposed server wrote is hardly ever new then: internal/model/takeover has the story",
+	"AnswersIn":  "an answer has to come between a pass and the end of its call, which a minute of runs sees at times only: internal/model/takeover has the story",
 }
 
 // observed are guards of processes that are observers: each run has some.
