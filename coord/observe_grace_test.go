@@ -24,20 +24,7 @@ func TestObserve_ALongerGraceWithoutResults(t *testing.T) {
 			t.Errorf("%d sessions, want those of two nodes and the observer", n)
 		}
 		store.FailOver()
-		if _, err := op.Inspect(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		parts, err := op.Partitions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		longest := time.Duration(0)
-		for _, p := range parts {
-			longest = max(longest, p.Grace)
-		}
-		if longest != 24*time.Second {
-			t.Errorf("the Grace that an observer's call has begun is %v, want that of berta", longest)
-		}
+		beginsGraceOf(t, op, 24*time.Second) // that of berta
 	})
 }
 

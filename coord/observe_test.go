@@ -150,21 +150,27 @@ func TestObserve_TakesOverALongerGrace(t *testing.T) {
 		op := start(t, a, &coord.Options{Name: "op", Observe: true})
 		start(t, a, &coord.Options{Name: "berta", SessionTTL: 20 * time.Second})
 		a.Restore(a.Snapshot())
-		if _, err := op.Inspect(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		parts, err := op.Partitions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		longest := time.Duration(0)
-		for _, p := range parts {
-			longest = max(longest, p.Grace)
-		}
-		if longest != 24*time.Second {
-			t.Errorf("the Grace that an observer's call has begun is %v, want that of berta", longest)
-		}
+		beginsGraceOf(t, op, 24*time.Second)
 	})
+}
+
+// beginsGraceOf has an observer begin Grace at a server that has just taken over, and looks how long that is.
+func beginsGraceOf(t *testing.T, op *coord.Coordinator, want time.Duration) {
+	t.Helper()
+	if _, err := op.Inspect(t.Context(), "k"); err != nil {
+		t.Fatal(err)
+	}
+	parts, err := op.Partitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := time.Duration(0)
+	for _, p := range parts {
+		longest = max(longest, p.Grace)
+	}
+	if longest != want {
+		t.Errorf("the Grace that an observer's call has begun is %v, want %v", longest, want)
+	}
 }
 
 // A node that is drained hands its partitions over while it lives (rule 4).

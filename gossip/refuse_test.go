@@ -221,15 +221,22 @@ func state(t *testing.T, at *Ring, says []byte, as string) {
 	await(t, at, mark, sees(mark))
 }
 
+// joined returns two nodes, of which b sees a.
+func joined(t *testing.T) (a, b *Ring) {
+	t.Helper()
+	a, b = begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
+	if err := b.join(a.Gossip()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, b, "a", sees(a.Name()))
+	return a, b
+}
+
 // A node whose number memberlist could not raise any more would not be heard again.
 func TestNoNodeIsGivenANumberThatItCannotAnswer(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"packet", "state"} {
-		a, b := begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
-		if err := b.join(a.Gossip()); err != nil {
-			t.Fatal(err)
-		}
-		await(t, b, "a", sees(a.Name()))
+		a, b := joined(t)
 		accuse(t, b, a, math.MaxUint32, as)
 		if err := a.SetSession("later"); err != nil {
 			t.Fatal(err)
@@ -242,11 +249,7 @@ func TestNoNodeIsGivenANumberThatItCannotAnswer(t *testing.T) {
 func TestANodeAnswersTheHighestNumber(t *testing.T) {
 	t.Parallel()
 	for _, as := range []string{"packet", "state"} {
-		a, b := begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
-		if err := b.join(a.Gossip()); err != nil {
-			t.Fatal(err)
-		}
-		await(t, b, "a", sees(a.Name()))
+		a, b := joined(t)
 		accuse(t, b, a, uint32(highest(time.Now())), as) // without metadata
 		if err := a.SetSession("later"); err != nil {
 			t.Fatal(err)

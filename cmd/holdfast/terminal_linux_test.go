@@ -152,6 +152,14 @@ func (x *terminalOf) has(who string, group int) {
 	}
 }
 
+// readsAgain checks that the script has the terminal, and reads it.
+func (x *terminalOf) readsAgain(who string) {
+	x.t.Helper()
+	x.has(who, x.cmd.Process.Pid)
+	x.types("read\n")
+	x.says("read")
+}
+
 // getsIt waits until a process group has the terminal.
 func (x *terminalOf) getsIt(who string, group int) {
 	x.t.Helper()
@@ -180,9 +188,7 @@ func TestTerminal_LentAndGivenBack(t *testing.T) {
 	if got := x.number("status"); got != 8 {
 		t.Errorf("status %d", got)
 	}
-	x.has("the script", x.cmd.Process.Pid)
-	x.types("read\n")
-	x.says("read")
+	x.readsAgain("the script")
 }
 
 // One that cannot be run leaves the terminal where it was.
@@ -198,9 +204,7 @@ func TestTerminal_GivenBackByOneThatCannotRun(t *testing.T) {
 	if got := x.number("status"); got != statusNotRun {
 		t.Errorf("status %d", got)
 	}
-	x.has("the script", x.cmd.Process.Pid)
-	x.types("read\n")
-	x.says("read")
+	x.readsAgain("the script")
 }
 
 // A command in the background takes no terminal. It is stopped when it reads that, and gets it by
@@ -225,9 +229,7 @@ func TestTerminal_InTheBackground(t *testing.T) {
 	if got := x.number("status"); got != 0 {
 		t.Errorf("status %d", got)
 	}
-	x.has("the shell", x.cmd.Process.Pid)
-	x.types("read\n")
-	x.says("read")
+	x.readsAgain("the shell")
 }
 
 // A command in the background that needs no terminal ends without having had it.
@@ -245,9 +247,7 @@ func TestTerminal_NotTakenInTheBackground(t *testing.T) {
 	if got := x.number("status"); got != 9 {
 		t.Errorf("status %d", got)
 	}
-	x.has("the shell", x.cmd.Process.Pid)
-	x.types("read\n")
-	x.says("read")
+	x.readsAgain("the shell")
 }
 
 // onCtrlZ runs a command in a shell, and stops it. The shell goes on with a line of input.
