@@ -84,10 +84,8 @@ func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, always...)
 	c := s.Client(t)
-	one := attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 100 * time.Millisecond}, replicas)
-	if err := enterSession(t.Context(), one, "a"); err == nil || !strings.Contains(err.Error(), "AllReplicas): 0 of 1") {
-		t.Errorf("without a replica: %v", err)
-	}
+	one := attachTo(t, c, onAllShortly, replicas)
+	refusesToOpen(t, one, "a", "AllReplicas): 0 of 1")
 	first := follow(t, s, always...)
 	await.Until(t, "it opens with one", func() bool { return enterSession(t.Context(), one, "a") == nil })
 	second := follow(t, s, always...)
@@ -95,9 +93,7 @@ func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 	if err := second.Signal(syscall.SIGSTOP); err != nil { // it is connected, and has nothing
 		t.Fatal(err)
 	}
-	if err := enterSession(t.Context(), one, "c"); err == nil || !strings.Contains(err.Error(), "1 of 2") {
-		t.Errorf("one of two is silent: %v", err)
-	}
+	refusesToOpen(t, one, "c", "1 of 2")
 	second.Kill()
 	await.Until(t, "it is gone", func() bool { return strings.Contains(c.Info(t.Context(), "replication").Val(), "connected_slaves:1") })
 	for _, id := range []string{"a", "b"} {
@@ -208,7 +204,7 @@ func TestAllReplicas_TheAnswerThatAnEntryWasMissingIsLost(t *testing.T) {
 	replica := follow(t, s, always...)
 	proxy := redistest.StartProxy(t, s.Addr)
 	c := dial(t, proxy.Addr)
-	n := attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 100 * time.Millisecond}, replicas)
+	n := attachTo(t, c, onAllShortly, replicas)
 	await.Until(t, "it is opened", func() bool { return enterSession(t.Context(), n, "a") == nil })
 	reg := fallback.Registration{TTL: 10 * time.Second}
 	renew := func() (err error) {
