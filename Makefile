@@ -37,6 +37,7 @@ checks:
 	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./internal/model/...
 	@$(MAKE) --no-print-directory guards
 	@CGO_ENABLED=0 nice go test -timeout 30m -tags simulation -run Scenarios ./internal/sim
+	@CGO_ENABLED=0 nice go test -tags simulation -run LockOrder ./coord
 	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=150
 	@GOFLAGS='$(RACE)' nice go vet ./... && CGO_ENABLED=0 nice go vet ./peer
 
@@ -152,7 +153,7 @@ sim:
 
 # The same with one guard of the protocol after another taken out: it has to notice.
 mutants:
-	GOMAXPROCS=1 GOGC=400 go test -tags mutants -timeout 0 -v -run Mutants ./internal/sim
+	GOMAXPROCS=1 GOGC=400 go test -tags mutants -timeout 0 -v -run 'Mutants|Shrink' ./internal/sim
 
 # Each condition and call of the Lua scripts taken out: the differential test has to notice, or one of the tests that OTHERS names. Those of
 # which none does are listed in lua_mutants_test.go, with a reason.

@@ -1,6 +1,8 @@
 package coord
 
 import (
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -29,6 +31,74 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
 
+// passes is how many passes may be under way at the same time: holds may lose their owners while one
+// waits for answers.
+const passes = 3
+
+// adopting is the passes that are under way.
+type adopting struct {
+	mu     mutex[leafRank] // protects what follows
+	begun  int
+	passes int
+	busy   map[*partition]int // that calls are about: of which pass
+}
+
+// begin returns what a pass that begins now is about: partitions that no call of another one is
+// about, and none if there are most passes already. It also returns the number of the pass.
+func (x *adopting) begin(all []claims, most int) (int, []claims) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.passes >= most {
+		return 0, nil
+	}
+	all = slices.DeleteFunc(all, func(k claims) bool { return x.busy[k.p] > 0 })
+	if len(all) == 0 {
+		return 0, nil
+	}
+	x.passes++
+	x.begun++
+	for _, k := range all {
+		x.busy[k.p] = x.begun
+	}
+	return x.begun, all
+}
+
+// called notes that a pass goes on after a call about partitions.
+func (x *adopting) called(pass int, call []claims) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range call {
+		if x.busy[k.p] == pass {
+			delete(x.busy, k.p)
+		}
+	}
+}
+
+// end notes that a pass has ended.
+func (x *adopting) end(pass int, all []claims) {
+	x.called(pass, all)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.passes--
+}
+
+// running reports whether a pass is under way.
+func (x *adopting) running() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.passes > 0
+}
+
+// adoptTimeout is after how long a pass of keepAdopting goes on without the answer to a call. Where
+// there is Cluster.Takeover owners announce no more than Valid: a call that is made again has to end
+// before.
+func (o *Options) adoptTimeout() time.Duration {
+	if o.takeover() > 0 {
+		return min(o.CallTimeout, o.promises().Valid()/2)
+	}
+	return o.CallTimeout
+}
+
 // adoption returns when holds are adopted now, as calls of the arbiter take so long.
 func (x *cluster) adoption() lease.Adoption {
 	h := &x.c.remote.health
@@ -53,6 +123,7 @@ func (x *cluster) keepAdopting() {
 	moment := min(o.RetryEvery, o.Cluster.Keepalive) / 4
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	under := adopting{busy: make(map[*partition]int)}
 	for looking := true; ; {
 		select {
 		case <-x.wakes.adopts:
@@ -82,13 +153,24 @@ func (x *cluster) keepAdopting() {
 		if soon < when.Back { // the owner may have more to say by now
 			x.pingAll()
 		}
-		if when.Silent { // to find out; keepAdopting is told when it answers again
-			all = all[:min(len(all), probes)]
+		// Other partitions first each time: where some servers of several are down, theirs are not always in front.
+		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		most := passes
+		if when.Silent && !x.c.spreads() { // to find out; keepAdopting is told when it answers again
+			all, most = all[:min(len(all), probes)], 1
 		}
-		if err := x.c.reclaim(x.c.life.ctx, all); err != nil {
+		if pass, these := under.begin(all, most); len(these) > 0 {
+			x.c.background(func() {
+				defer under.end(pass, these)
+				called := func(call []claims) { under.called(pass, call) }
+				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // what failed is still due
+			})
+		}
+		if under.running() {
 			soon = min(soon, jitter(o.RetryEvery))
 		}
-		// An owner may answer, but for less and less.
-		timer.Reset(max(min(soon, o.pingEvery()), o.Cluster.Keepalive/4))
+		// An owner may answer, but for less and less. How long before its deadline a hold is adopted is never less than a
+		// look.
+		timer.Reset(max(min(soon, o.pingEvery()), o.pingEvery()/4))
 	}
 }

@@ -62,25 +62,36 @@ func TestAdoption_WithTakeover(t *testing.T) {
 	}
 }
 
-// A pass begins with few calls, is wide open when the arbiter answers, and ends when it does not answer at all.
+// A pass begins with few calls, is wide open when the arbiter answers, and ends when it does not
+// answer at all. One of several servers that does not answer ends none.
 func TestWindow(t *testing.T) {
-	var w window
-	for n, open := range []bool{true, true, false} {
-		if w.open(n) != open {
-			t.Errorf("at first, with %d in flight: open is %t", n, !open)
+	for spread, x := range map[bool]struct{ first, most, patient int }{
+		false: {2, reclaimers, 1},
+		true:  {reclaimers / 2, 4 * reclaimers, reclaimers},
+	} {
+		w := newWindow(spread)
+		if !w.open(x.first-1) || w.open(x.first) {
+			t.Errorf("spread %t: %+v is not open for %d at first", spread, w, x.first)
 		}
-	}
-	for range 10 {
-		w.ended(nil)
-	}
-	w.ended(errExpired)
-	if !w.open(reclaimers-1) || w.open(reclaimers) {
-		t.Errorf("%+v is not open for %d", w, reclaimers)
-	}
-	var shut window
-	shut.ended(errExpired)
-	if shut.open(0) {
-		t.Error("open, though nothing was answered")
+		for range 10 {
+			w.ended(nil)
+		}
+		for range 100 {
+			w.ended(errExpired)
+		}
+		if !w.open(x.most-1) || w.open(x.most) {
+			t.Errorf("spread %t: %+v is not open for %d", spread, w, x.most)
+		}
+		w = newWindow(spread)
+		for range x.patient {
+			if !w.open(0) {
+				t.Fatalf("spread %t: %+v is shut", spread, w)
+			}
+			w.ended(errExpired)
+		}
+		if w.open(0) {
+			t.Errorf("spread %t: open, though nothing was answered", spread)
+		}
 	}
 }
 
@@ -120,4 +131,34 @@ func numbered(n uint32) *partition {
 	p := new(partition)
 	p.Init(&lease.Config{}, n)
 	return p
+}
+
+// A partition is in one pass at a time, until that has gone on after its call.
+func TestAdopting(t *testing.T) {
+	a, b := claims{p: numbered(1)}, claims{p: numbered(2)}
+	x := adopting{busy: make(map[*partition]int)}
+	is := func(what string, these, want []claims) {
+		t.Helper()
+		if len(these) != len(want) || len(these) > 0 && these[0].p != want[0].p {
+			t.Errorf("%s: %d partitions", what, len(these))
+		}
+	}
+	first, these := x.begin([]claims{a}, 2)
+	is("the first", these, []claims{a})
+	second, these := x.begin([]claims{a, b}, 2)
+	is("beside it", these, []claims{b})
+	_, these = x.begin([]claims{a}, 3)
+	is("again", these, nil)
+	x.called(first, []claims{a})
+	_, these = x.begin([]claims{a}, 2)
+	is("of more than are to be", these, nil)
+	x.end(second, []claims{b})
+	third, these := x.begin([]claims{a, b}, 2)
+	is("after the call", these, []claims{a, b})
+	x.end(first, []claims{a})
+	_, these = x.begin([]claims{a}, 9)
+	is("when another pass has ended", these, nil)
+	if x.end(third, []claims{a, b}); x.running() {
+		t.Error("none is under way")
+	}
 }

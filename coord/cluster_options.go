@@ -66,7 +66,8 @@ type Cluster struct {
 	Service string
 	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the
 	// asking one; a sixth of Takeover, if that is less (by default: each 0.5 s). Where a node is silent for 2.5 times as
-	// long, holders of its keys have their holds confirmed by the arbiter instead, and lose nothing. Default a tenth of SessionTTL; at least 10 ms.
+	// long, holders of its keys have their holds confirmed by the arbiter instead, and lose nothing. Default a tenth of SessionTTL, 1 s
+	// at most; at least 10 ms.
 	Keepalive time.Duration
 
 	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at the same time. Further
@@ -99,7 +100,7 @@ func (o *Cluster) filled(ttl time.Duration) *Cluster {
 		return nil
 	}
 	f := *o
-	setDefault(&f.Keepalive, ttl/10)
+	setDefault(&f.Keepalive, min(ttl/10, time.Second))
 	setDefault(&f.MaxPerNode, 1<<20)
 	setDefault(&f.Takeover, usualTakeover(ttl))
 	setDefault(&f.Debounce, 2*time.Second)

@@ -104,6 +104,7 @@ func signal(c chan<- struct{}) {
 //	| function                  | means      | goroutine                                       |
 //	| ------------------------- | ---------- | ----------------------------------------------- |
 //	| Coordinator.advise        | background | asks for advice on the arbiter's settings       |
+//	| cluster.keepAdopting      | background | gets rows for holds without owners              |
 //	| Coordinator.clean         | background | removes rows that crashed processes left        |
 //	| contender.lookAround      | background | the same of one key that is wanted              |
 //	| guarded.once              | background | has a session buried                            |

@@ -57,31 +57,41 @@ func inCalls(all []claims, spread bool) (calls [][]claims) {
 	return calls
 }
 
-// reclaimers is how many calls that reclaim something are in flight at the same time, at most.
+// reclaimers is how many calls that reclaim something are in flight at the same time, at most, where
+// the arbiter is one server.
 const reclaimers = 16
 
 // window is how many calls may be in flight. It opens as answers come, and is shut when there is
 // none: the calls that are in flight while the arbiter is away are executed when it is back, and
-// are in the way of renewals then.
+// are in the way of renewals then. One call that fails tells so of one server. Of several the one
+// may be down that has the partitions of the first calls: there are more of them.
 type window struct {
-	size      int
-	succeeded bool
-	failed    bool
+	size, most int // calls
+	failures   int
+	patient    int // so many failures shut it, before the first success
+	succeeded  bool
+}
+
+func newWindow(spread bool) *window {
+	if spread {
+		return &window{size: reclaimers / 2, most: 4 * reclaimers, patient: reclaimers}
+	}
+	return &window{size: 2, most: reclaimers, patient: 1}
 }
 
 // open reports whether one more call may be made beside so many.
 func (w *window) open(inFlight int) bool {
-	return inFlight < max(w.size, 2) && (w.succeeded || !w.failed)
+	return inFlight < w.size && (w.succeeded || w.failures < w.patient)
 }
 
 // ended notes how a call has ended.
 func (w *window) ended(err error) {
 	if err != nil {
-		w.failed = true
+		w.failures++
 		return
 	}
 	w.succeeded = true
-	w.size = min(2*max(w.size, 2), reclaimers)
+	w.size = min(2*w.size, w.most)
 }
 
 // reclaiming is a call of reclaim.
@@ -109,8 +119,9 @@ const (
 // reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call
 // that takes long makes room for another one, as [patience] says, and a partition that does not
 // answer is left alone: a server of several that is down does not hold up what others are to be
-// told in time.
-func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
+// told in time. It goes on without the answer to a call after the time limit, and
+// calls after, if it is not nil, whenever it goes on after a call.
+func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
 		return nil
@@ -118,13 +129,13 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
 	events := make(chan reclaimed, 3*len(calls))
 	patience := newPatience(&c.opts)
-	var w window
+	w := newWindow(c.spreads())
 	silent := make(map[*partition]bool)
 	for room, running := 0, 0; ; {
 		for ; len(calls) > 0 && w.open(room); calls = calls[1:] {
 			call := slices.DeleteFunc(calls[0], func(x claims) bool { return silent[x.p] }) // else they are claimed again soon
 			if len(call) > 0 {
-				c.startReclaim(ctx, &reclaiming{call: call}, patience, events)
+				c.startReclaim(ctx, &reclaiming{call: call}, patience, limit, events)
 				room++
 				running++
 			}
@@ -143,6 +154,9 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 		case !e.late:
 			e.late = true
 			running--
+			if after != nil {
+				after(e.call)
+			}
 		}
 		if w.ended(e.err); e.err != nil {
 			err = e.err
@@ -154,13 +168,13 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims) (err error) {
 }
 
 // startReclaim makes a call, and sends what becomes of it.
-func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience *patience, to chan<- reclaimed) {
+func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience *patience, limit time.Duration, to chan<- reclaimed) {
 	all := make([]*partition, len(x.call))
 	for i, k := range x.call {
 		all[i] = k.p
 	}
 	slow := time.AfterFunc(patience.wait(), func() { to <- reclaimed{reclaiming: x, kind: callIsSlow} })
-	late := time.AfterFunc(c.opts.CallTimeout, func() {
+	late := time.AfterFunc(limit, func() {
 		c.goOn()
 		to <- reclaimed{x, callIsLate, all, errNoAnswer}
 	})

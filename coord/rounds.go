@@ -265,7 +265,7 @@ func (x *rounds) adopted(ctx context.Context) error {
 			all = append(all, claims{p, lease.Claims{Holds: holds}})
 		}
 	}
-	return c.reclaim(ctx, all)
+	return c.reclaim(ctx, all, c.opts.CallTimeout, nil)
 }
 
 // announcedEnds is when the last deadline has passed that was announced for a partition which this node has let go.

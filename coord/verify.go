@@ -196,7 +196,7 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snaps
 	}
 	c.calledMany(OpVerify, len(snapshots), n, sent, failed)
 	more, err := c.verifyOlder(ctx, x, snapshots, states, doubtful, sent)
-	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...)))
+	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...), c.opts.CallTimeout, nil))
 }
 
 // verifyOlder tells the arbiter of what was seen in the partitions where it may have older data, and then compares what it has

@@ -92,10 +92,22 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 	switch {
 	case p.own == nil || p.own.epoch != own.Epoch:
 	case granted:
-		p.own.confirmed = Later(p.own.confirmed, sent)
+		p.confirm(sent, now, fx)
 	default:
 		p.letGo(now, fx)
 	}
+}
+
+// confirm notes that the arbiter, asked at the time sent, knows this node as the owner, and reports
+// whether it goes on. An answer that comes when the slot has passed does not count (rule 1): events
+// have found that it did not serve, and the keys that they have left would not be granted.
+func (p *Partition) confirm(sent, now time.Time, fx *Effects) bool {
+	if guard.Lapse && Past(p.own.confirmed.Add(p.cfg.Lease), now) {
+		p.letGo(now, fx)
+		return false
+	}
+	p.own.confirmed = Later(p.own.confirmed, sent)
+	return true
 }
 
 // Restored: the arbiter, asked at the time sent, has told which holds have rows now. The source of

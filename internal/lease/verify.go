@@ -94,8 +94,7 @@ func (p *Partition) Compare(x Snapshot, s fallback.State, sent, now time.Time, f
 	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {
 		switch r := s.Record; {
 		case r.Owner == x.Own.Session.ID && r.Epoch == x.Own.Epoch:
-			p.own.confirmed = Later(p.own.confirmed, sent)
-			if r.Revoked {
+			if p.confirm(sent, now, fx) && r.Revoked {
 				revoked = r.Epoch
 			}
 		case r.Grace > 0:

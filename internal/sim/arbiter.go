@@ -191,35 +191,6 @@ func (c *client) wasRough(since time.Time) bool {
 	return c.rough.After(since)
 }
 
-// fate is what happens to one call.
-type fate struct {
-	there, back   time.Duration
-	lost, unheard bool
-	again         time.Duration // executed again after that; 0: not
-	message       bool
-	lucky         bool // an answer that has come while the node stood still is read, though the time is over
-}
-
-func (c *client) fate() fate {
-	c.mu.Lock()
-	w, dead := c.weather, c.dead
-	c.mu.Unlock()
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	r := c.s.rng
-	f := fate{
-		there: latency(r, w.latency), back: latency(r, w.latency),
-		lucky:   r.IntN(2) == 0,
-		lost:    w.away || dead || c.s.down || r.Float64() < w.lost,
-		unheard: r.Float64() < w.unheard,
-		message: !w.away && !dead && r.Float64() >= w.unmessage,
-	}
-	if r.Float64() < w.repeated {
-		f.again = time.Duration(r.Int64N(int64(w.echo)))
-	}
-	return f
-}
-
 // Attach implements [fallback.Arbiter].
 func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
 	n, err := through(c, ctx, func(ctx context.Context) (fallback.Namespace, error) {
@@ -231,71 +202,14 @@ func (c *client) Attach(ctx context.Context, s fallback.Settings) (fallback.Name
 	if err != nil {
 		return nil, err
 	}
-	return &space{n, c}, nil
-}
-
-// through makes a call. What was sent is executed although no caller waits for the answer any more.
-func through[T any](c *client, ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
-	c.clock.wait()
-	defer c.clock.wait()
-	f := c.fate()
-	if err := pause(ctx, f.there); err != nil {
-		return none, err
-	}
-	if f.lost {
-		<-ctx.Done()
-		return none, errors.Join(errLost, ctx.Err())
-	}
-	execute := func() (T, error) {
-		if c.s.books != nil { // reads and writes are steps of their own
-			return do(observedIn(context.WithoutCancel(ctx)))
-		}
-		c.s.swap.RLock()
-		defer c.s.swap.RUnlock()
-		return do(context.WithoutCancel(ctx))
-	}
-	v, err := execute()
-	if f.again > 0 && !once(v) {
-		time.AfterFunc(f.again, func() { _, _ = execute() })
-	}
-	if f.unheard || c.fate().lost { // it may have become unreachable meanwhile
-		<-ctx.Done()
-		return none, errors.Join(errLost, ctx.Err())
-	}
-	if late := pause(ctx, f.back); late != nil && (!f.lucky || c.clock.left() == 0) {
-		return none, late
-	}
-	return v, err
-}
-
-// once tells of what is no request that a client library would send again.
-func once(answer any) bool {
-	switch answer.(type) {
-	case fallback.Namespace, func():
-		return true
-	}
-	return false
-}
-
-// about is through for what concerns one partition.
-func about[T any](c *client, ctx context.Context, p uint32, do func(context.Context) (T, error)) (none T, err error) {
-	if c.away(p) {
-		<-ctx.Done()
-		return none, errors.Join(errLost, ctx.Err())
-	}
-	return through(c, ctx, do)
-}
-
-func (c *client) away(p uint32) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.weather.shard[p]
+	return &space{Namespace: n, c: c}, nil
 }
 
 // space is a namespace as one node sees it.
 type space struct {
 	fallback.Namespace
-	c *client
+	c    *client
+	mine sync.Map // IDs of the process's sessions
 }
 
 // deposed tells whether the node believes in the primary before.
@@ -346,6 +260,7 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 
 func (n *space) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
 	n.c.w.traces.opened(n.c.of, id)
+	n.mine.Store(id, nil)
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) {
 		a, err := n.at().Open(ctx, id, r)
 		if err == nil && n.c.w.cfg.Opened && n.deposed() && guard.OnReplicas {
@@ -489,6 +404,7 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 }
 
 func (n *space) Unlock(ctx context.Context, r []fallback.Release) []error {
+	n.cleans(r)
 	for _, x := range r {
 		n.callsAbout(x.Partition, spec.Unlocked, x.Key, fallback.Row{Identity: x.Identity})
 	}

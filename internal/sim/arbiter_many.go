@@ -30,7 +30,7 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 		}
 	}
 	if len(near) < len(all) {
-		<-ctx.Done()
+		_ = c.nothing(ctx)
 	}
 	return answers
 }

@@ -121,7 +121,7 @@ func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *
 	}
 	h.inUse(k)
 	for _, u := range k.uses {
-		if u.n == 0 {
+		if u.n == 0 && !h.excused(u.grant) {
 			h.fail("I1: %s has %q with token %d.%d, and since %v ago %s reads it with %d.%d", by, key, g.token>>32, uint32(g.token),
 				time.Since(u.at), u.by, u.token>>32, uint32(u.token))
 			h.bad = append(h.bad, h.state(key)...)
@@ -139,10 +139,10 @@ func (h *judge) granted(by *start, key string, l coord.Lock, called time.Time) *
 	return g
 }
 
-// inUse forgets the uses of a key that have ended, or cannot know it.
+// inUse forgets the uses of a key that have ended.
 func (h *judge) inUse(k *past) {
 	k.uses = slices.DeleteFunc(k.uses, func(u *use) bool {
-		return u.released || u.by.dead.Load() || u.ctx.Err() != nil || h.excused(u.grant)
+		return u.released || u.by.dead.Load() || u.ctx.Err() != nil
 	})
 }
 
@@ -193,16 +193,21 @@ func (h *judge) shares(key string, u *use) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := h.of(key)
-	if u.ctx.Err() != nil || h.excused(u.grant) {
+	if u.ctx.Err() != nil {
+		return
+	}
+	h.inUse(k)
+	k.uses = append(k.uses, u)
+	if h.excused(u.grant) { // it counts once its process has had time to notice
 		return
 	}
 	h.grants++
-	h.inUse(k)
-	k.uses = append(k.uses, u)
 	if u.n > 0 {
 		sum := 0
 		for _, x := range k.uses {
-			sum += x.n
+			if !h.excused(x.grant) {
+				sum += x.n
+			}
 		}
 		if sum > semaphore {
 			h.fail("I1: %d permits of %q are in force, %d of them are %s's", sum, key, u.n, u.by)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
 // A reader may be let in before the caller knows that its lock is one for reading, and not if it does not become one.
@@ -41,4 +43,30 @@ func TestJudge_ReadersOfADowngrade(t *testing.T) {
 			t.Errorf("%s: %q", name, h.bad)
 		}
 	}
+}
+
+// A process that stood still for a moment has some time to notice what it has lost: its permits count before, unless they have
+// ended, and after that.
+func TestJudge_PermitsOfAProcessThatStoodStill(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		h := newJudge(10 * time.Second)
+		h.state = func(string) []string { return nil }
+		at := func(by *start, token uint64, n int) *use {
+			return &use{grant: &grant{by: by, ctx: t.Context(), token: token, called: time.Now(), at: time.Now()}, n: n}
+		}
+		stood := &start{n: new(node), h: &host{clock: newClock(1, 1, 1)}}
+		other := &start{n: new(node), h: &host{clock: newClock(1, 1, 2)}}
+		h.shares("k", at(stood, 1, semaphore))
+		time.Sleep(time.Second)
+		stood.h.clock.stand(200*time.Millisecond, 0)
+		stood.h.clock.wait()
+		h.shares("k", at(other, 2, 1))
+		if len(h.bad) > 0 {
+			t.Errorf("at once: %q", h.bad)
+		}
+		time.Sleep(10 * time.Second)
+		if h.shares("k", at(other, 3, 1)); len(h.bad) == 0 || !strings.Contains(h.bad[0], "I1: ") {
+			t.Errorf("it has had time to notice: %q", h.bad)
+		}
+	})
 }

@@ -27,6 +27,8 @@ type savedRun struct {
 	Watches bool         `json:"observed,omitempty"`
 	Opened  bool         `json:"opened,omitempty"`
 	Spread  bool         `json:"spread,omitempty"`
+	Usual   bool         `json:"usual,omitempty"`
+	Refused bool         `json:"refused,omitempty"`
 	Plan    []savedFault `json:"plan"`
 }
 
@@ -61,7 +63,8 @@ func (cfg Config) save(failed string) []byte {
 	}
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
-		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, Ends: cfg.Ends, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread, Plan: []savedFault{},
+		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, Ends: cfg.Ends, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread,
+		Usual: cfg.Usual, Refused: cfg.Refused, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -109,7 +112,8 @@ func load(text []byte) (cfg Config, err error) {
 	}
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
-		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, Ends: r.Ends, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread, Plan: []Fault{},
+		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, Ends: r.Ends, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread,
+		Usual: r.Usual, Refused: r.Refused, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {

@@ -39,6 +39,8 @@ type Config struct {
 	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
 	Opened   bool          // replicas have each session before it counts. The arbiter is one server
 	Spread   bool          // with Opened: some partitions are on a server of their own, as in a Redis Cluster
+	Usual    bool          // how often nodes renew and ask, and Takeover if it is on, are what they are by default
+	Refused  bool          // what does not reach the arbiter, or is not answered, fails at once
 
 	script func(*world) // what happens instead
 	apart  bool         // processes have no Cluster
@@ -64,6 +66,10 @@ func Random(seed uint64) Config {
 		Opened:   r.IntN(4) == 0,
 	}
 	cfg.Spread = r.IntN(2) == 0 && cfg.Opened && !cfg.Observed
+	cfg.Refused = r.IntN(3) == 0
+	if cfg.Usual = r.IntN(6) == 0; cfg.Usual { // with a T for which they are no part of it
+		cfg.TTL = []time.Duration{25, 35, 60}[r.IntN(3)] * time.Second
+	}
 	return cfg
 }
 
@@ -108,6 +114,7 @@ type Result struct {
 	Carried int             // messages that nodes were to carry
 	Ended   int             // Graces of partitions that ended early
 	Watched int             // sessions that observers declared dead
+	Cleaned int             // rows of other sessions that processes removed
 	Faults  map[kind]int
 	Blocks  coord.PermitStats // of all processes
 
@@ -134,6 +141,7 @@ type world struct {
 	traces  *traces
 	carried atomic.Int64
 	ended   atomic.Int64 // Graces that ended early
+	cleaned atomic.Int64 // rows of other sessions that processes removed
 	watched atomic.Int64 // answers of observers that a session is dead
 
 	resting atomic.Bool // clients do not work for long any more, and not often
@@ -228,7 +236,7 @@ func Run(cfg Config) Result {
 	return Result{
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
-		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()),
+		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()), Cleaned: int(w.cleaned.Load()),
 		Records: w.log.Records(),
 	}
 }
@@ -302,10 +310,20 @@ func (n *node) start() *start {
 		Keepalive: w.t(w.cfg.Ping),
 		Takeover:  takeover(w.t(w.cfg.Takeover)),
 	}
+	renew := w.ttl(n, s) / 4
+	if cluster.Keepalive == 0 {
+		cluster.Keepalive = w.ttl(n, s) / 10
+	}
+	if w.cfg.Usual {
+		renew, cluster.Keepalive = 0, 0
+		if w.cfg.Takeover > 0 {
+			cluster.Takeover = 0
+		}
+	}
 	wire.Use(cluster, s.h)
 	opts := &coord.Options{
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
-		RenewEvery: w.ttl(n, s) / 4, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
+		RenewEvery: renew, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
 	}
 	if w.cfg.apart {
 		opts.Cluster = nil

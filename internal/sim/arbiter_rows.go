@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"context"
+	"errors"
+
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// Rows implements [fallback.Lister]: processes clean up what others have left.
+func (n *space) Rows(ctx context.Context, p []uint32) ([]map[string]fallback.Row, error) {
+	type rows struct {
+		of  map[string]fallback.Row
+		err error
+	}
+	all := make([]map[string]fallback.Row, len(p))
+	var errs []error
+	for i, x := range each(n.c, ctx, p, func(p uint32) uint32 { return p },
+		func(err error) rows { return rows{err: err} },
+		func(ctx context.Context, p []uint32) []rows {
+			return parted(n, p, func(p uint32) uint32 { return p }, func(at fallback.Namespace, p []uint32) []rows {
+				some, err := at.(fallback.Lister).Rows(ctx, p)
+				answers := make([]rows, len(p))
+				for i := range answers {
+					if answers[i].err = err; err == nil {
+						answers[i].of = some[i]
+					}
+				}
+				return answers
+			})
+		}) {
+		all[i], errs = x.of, append(errs, x.err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Waiters implements [fallback.WaiterLister].
+func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]fallback.Identity, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) ([]fallback.Identity, error) {
+		at, _ := n.about(p)
+		return at.(fallback.WaiterLister).Waiters(ctx, p, key, most)
+	})
+}
+
+// Prompt implements [fallback.Prompter]. In every third run the client library is one that needs
+// another goroutine.
+func (n *space) Prompt() bool { return n.c.w.cfg.Seed%3 > 0 }
+
+// cleans counts the rows of other sessions that the process removes.
+func (n *space) cleans(all []fallback.Release) {
+	for _, r := range all {
+		if _, mine := n.mine.Load(r.Session); !mine {
+			n.c.w.cleaned.Add(1)
+		}
+	}
+}
