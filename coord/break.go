@@ -18,8 +18,8 @@ const maxReason = 256
 //
 // Readers of one process have one lock together, with the token that Inspect tells: all of them lose it.
 //
-// Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the holder's process does not permit it or
-// does not answer. Without a cluster only locks of this process can be broken. What helps then is to end that process: its
+// Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the holder's process does not permit it, or
+// it or the key's owner does not answer. Without a cluster only locks of this process can be broken. What helps then is to end that process: its
 // locks are free after its SessionTTL, or Cluster.Takeover.
 func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason string) error {
 	info, err := c.Inspect(ctx, key)
@@ -45,6 +45,10 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 		if x := &info.Shared[i]; x.Fence == token && token > 0 {
 			h, name = x, x.name
 		}
+	}
+	if h == nil && info.Unknown {
+		o := info.Unanswered[0]
+		return fmt.Errorf("%w: key %s: its owner, %s on host %s, does not answer: %s", ErrNotBroken, quoted(info.Key), quoted(o.Name), quoted(o.Host), o.Reason)
 	}
 	if h == nil {
 		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)

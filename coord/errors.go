@@ -49,7 +49,7 @@ var (
 	ErrNotHeld = errors.New("coord: no caller has the lock with that token")
 
 	// ErrNotBroken: the process that has the lock does not permit it (Options.Unbreakable), is of an older version, or
-	// could not be asked.
+	// could not be asked; or the owner of the key could not.
 	ErrNotBroken = errors.New("coord: the lock was not broken")
 )
 

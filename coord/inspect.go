@@ -26,7 +26,11 @@ type KeyInfo struct {
 	Owner     *Process `json:"owner,omitempty"` // the node that grants the key; nil: the arbiter does
 	Epoch     uint32   `json:"epoch"`           // of the partition
 
-	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it
+	// Unknown reports that the owner has not answered: then Holder is nil, and Shared and Waiters are empty, whichever processes have
+	// the key or wait for it.
+	Unknown bool `json:"unknown,omitempty"`
+
+	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it, or Unknown
 	Shared  []KeyHolder `json:"shared,omitempty"` // processes with readers, or with permits of a semaphore
 	Waiters []KeyWaiter `json:"waiters,omitempty"`
 
@@ -97,7 +101,10 @@ func (c *Coordinator) Inspect(ctx context.Context, key string) (KeyInfo, error) 
 func (c *Coordinator) inspect(ctx context.Context, key string) (KeyInfo, error) {
 	x := &inspection{c: c, question: question{About: "keys", Keys: [][]byte{[]byte(key)}, Names: true}}
 	x.info = KeyInfo{Key: key, Partition: c.partitionOf(key).Number()}
-	x.listed = sync.OnceValue(func() map[string]card { return c.list(ctx) })
+	x.listed = sync.OnceValue(func() map[string]card {
+		cards, _ := c.list(ctx) // without it names are missing
+		return cards
+	})
 	if owner := x.owner(ctx); owner.Epoch > 0 {
 		x.owned(ctx, owner)
 		return x.info, nil
@@ -187,24 +194,27 @@ func (x *inspection) process(session string) Process {
 	return k.process(session)
 }
 
-// list returns what the arbiter lists, nothing if it does not answer.
-func (c *Coordinator) list(ctx context.Context) map[string]card {
+// list returns what the arbiter lists. Errors: ErrUnavailable.
+func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	ns := c.space(ctx)
 	if ns == nil {
-		return nil
+		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
 	}
 	sent := c.now()
 	all, err := ns.List(ctx)
 	c.called(OpList, sent, err)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the sessions could not be listed: %w", ErrUnavailable, err)
+	}
 	cards := make(map[string]card, len(all))
 	for session, text := range all {
 		if k := decodeCard(text); !isObserver(k.Node) {
 			cards[session] = k
 		}
 	}
-	return cards
+	return cards, nil
 }
 
 // arbiter reads the record, and the row of the key.
@@ -228,6 +238,7 @@ func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
 func (x *inspection) owned(ctx context.Context, owner seen) {
 	x.info.Owner = &owner.Process
 	if owner.err != nil {
+		x.info.Unknown = true
 		x.missed(owner)
 		return
 	}

@@ -182,10 +182,15 @@ type PartitionInfo struct {
 }
 
 // Partitions lists all partitions as the arbiter has them, in order: one call for each 256, of up
-// to Options.CallTimeout. Errors: [ErrUnavailable] if none can be read.
+// to Options.CallTimeout. Errors: [ErrUnavailable] if none can be read, or if the arbiter does not
+// list the sessions, and so the owners.
 func (c *Coordinator) Partitions(ctx context.Context) ([]PartitionInfo, error) {
+	cards, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
 	processes := make(map[string]Process)
-	for session, k := range c.list(ctx) {
+	for session, k := range cards {
 		processes[session] = k.process(session)
 	}
 	all := make([]PartitionInfo, len(c.parts))
@@ -256,9 +261,9 @@ func (c *card) process(session string) Process {
 // Processes lists the processes that have a session at the arbiter, sorted by name, nodes of a
 // cluster or not. It is one call of up to Options.CallTimeout. Errors: [ErrUnavailable].
 func (c *Coordinator) Processes(ctx context.Context) ([]Process, error) {
-	cards := c.list(ctx)
-	if cards == nil {
-		return nil, fmt.Errorf("%w: the sessions could not be listed", ErrUnavailable)
+	cards, err := c.list(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var all []Process
 	for _, session := range slices.Sorted(maps.Keys(cards)) {

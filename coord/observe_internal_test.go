@@ -163,7 +163,11 @@ func TestObserve_NodesOfAnotherArbiterAreNotBelieved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for session, text := range c.list(t.Context()) {
+	cards, err := c.list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for session, text := range cards {
 		if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: text.encode()}); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +181,10 @@ func TestObserve_NodesOfAnotherArbiterAreNotBelieved(t *testing.T) {
 	if len(failing) != 1 || !strings.Contains(failing[0].Err.Error(), "not a member") {
 		t.Errorf("%+v", failing)
 	}
-	for session := range op.list(t.Context()) { // the card now has another key than the process at that address
+	if cards, err = op.list(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for session := range cards { // the card now has another key than the process at that address
 		k := card{Node: c.cluster.self.name, Peer: c.cluster.self.told, Key: newIdentity(t).Fingerprint(), Answers: true}
 		if _, err := ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
 			t.Fatal(err)

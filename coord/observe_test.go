@@ -227,3 +227,48 @@ func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A key whose owner does not answer is not called free, and what may be there to break is not called gone.
+func TestInspect_AnOwnerThatDoesNotAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		ns := attach(t, a)
+		if _, err := ns.Open(t.Context(), "mute", fallback.Registration{TTL: time.Hour, Info: "name=mute&n=mute/1&h=pluto"}); err != nil {
+			t.Fatal(err)
+		}
+		op := start(t, a, &coord.Options{Name: "op", Observe: true})
+		k := must(op.Inspect(t.Context(), "k"))
+		if k.Unknown || k.Owner != nil {
+			t.Errorf("without an owner: %+v", k)
+		}
+		r := must(ns.Load(t.Context(), k.Partition))
+		if got := must(ns.Acquire(t.Context(), k.Partition, "mute", fallback.Expect{Epoch: r.Epoch})); got.Verdict != fallback.Granted {
+			t.Fatal(got)
+		}
+		k = must(op.Inspect(t.Context(), "k"))
+		if !k.Unknown || k.Holder != nil || k.Owner.Name != "mute" || len(k.Unanswered) != 1 {
+			t.Errorf("%+v", k)
+		}
+		if err := op.Break(t.Context(), "k", 1, "x"); !errors.Is(err, coord.ErrNotBroken) || !strings.Contains(err.Error(), "pluto") {
+			t.Error(err)
+		}
+	})
+}
+
+// An arbiter that does not list its sessions has not said that there are none.
+func TestObserve_SessionsThatAreNotListed(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		f := &faulty{Arbiter: a}
+		anna := start(t, f, &coord.Options{Name: "anna"})
+		f.cut("list")
+		if all, err := anna.Processes(t.Context()); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, errCut) {
+			t.Errorf("Processes: %+v, %v", all, err)
+		}
+		if all, err := anna.Partitions(t.Context()); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, errCut) {
+			t.Errorf("Partitions: %d, %v", len(all), err)
+		}
+		f.mend()
+		if all, err := anna.Processes(t.Context()); err != nil || len(all) != 1 {
+			t.Errorf("Processes: %+v, %v", all, err)
+		}
+	})
+}

@@ -62,6 +62,8 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	if h.opts.LongWait <= 0 {
 		h.opts.LongWait = longWait
 	}
+	h.looks.ask = h.ask
+	h.looks.turn = make(chan struct{}, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.overview)
 	mux.HandleFunc("GET /json", h.overview)
@@ -94,9 +96,7 @@ func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
 type handler struct {
 	locks *coord.Coordinator
 	opts  Options
-
-	mu   sync.Mutex // protects last; held while the nodes are asked
-	last *Overview
+	looks looks
 }
 
 // An Overview is what the page shows, and its JSON.
@@ -157,19 +157,13 @@ const (
 	mostNodes  = 100 // that are asked
 )
 
-// look asks the nodes, or returns what they have told within the last second.
-func (h *handler) look(ctx context.Context) *Overview {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.last != nil && time.Since(h.last.Time) < time.Second {
-		return h.last
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout) // others get the same answer
+// ask asks the nodes.
+func (h *handler) ask(ctx context.Context) *Overview {
+	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
 	defer cancel()
 	o := &Overview{Time: time.Now(), Namespace: h.locks.Namespace()}
 	o.ask(ctx, h.locks, mostNodes)
 	o.judge(h.opts.LongWait)
-	h.last = o
 	return o
 }
 
@@ -319,7 +313,10 @@ type page struct {
 }
 
 func (h *handler) overview(w http.ResponseWriter, r *http.Request) {
-	o := h.look(r.Context())
+	o := h.looks.look(r.Context())
+	if o == nil {
+		return // the client has gone
+	}
 	if r.URL.Path == "/json" || !wantsHTML(r) {
 		reply(w, o)
 		return
@@ -369,7 +366,7 @@ func (h *handler) inspect(ctx context.Context, key string) (k Key, err error) {
 	work.Go(func() { permits, other = h.locks.Semaphore(key, 1).Inspect(ctx) }) // how many it has is in the answer
 	k.KeyInfo, err = h.locks.Inspect(ctx, key)
 	work.Wait()
-	if err = cmp.Or(err, other); err != nil || len(permits.Shared) == 0 && len(permits.Waiters) == 0 {
+	if err = cmp.Or(err, other); err != nil || len(permits.Shared) == 0 && len(permits.Waiters) == 0 && !permits.Unknown {
 		return k, err
 	}
 	k.Semaphore = &Semaphore{KeyInfo: permits}

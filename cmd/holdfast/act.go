@@ -88,27 +88,39 @@ func drainCommand(s *settings) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			for {
-				r, err := c.Report(ctx, args[0])
-				if err != nil && ctx.Err() == nil {
-					return err
-				}
-				if err == nil && r.Owned == 0 {
-					if s.out.json {
-						return s.out.encode(r)
-					}
-					s.out.line("%s owns nothing any more", who(&r.Process))
-					return nil
-				}
-				select {
-				case <-time.After(100 * time.Millisecond):
-				case <-ctx.Done():
-					return fmt.Errorf("%d partitions are left, and the node goes on to give them away: %w", r.Owned, context.Cause(ctx))
-				}
+			r, err := drained(ctx, func() (coord.NodeReport, error) { return c.Report(ctx, args[0]) })
+			if err != nil {
+				return err
 			}
+			if s.out.json {
+				return s.out.encode(r)
+			}
+			s.out.line("%s owns nothing any more", who(&r.Process))
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "for the node's log")
 	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "for how long to wait until it owns nothing")
 	return cmd
+}
+
+// drained waits until a node reports that it owns nothing.
+func drained(ctx context.Context, report func() (coord.NodeReport, error)) (coord.NodeReport, error) {
+	left := "it is not known how many partitions are left"
+	for {
+		r, err := report()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			return r, err
+		case err == nil && r.Owned == 0:
+			return r, nil
+		case err == nil:
+			left = fmt.Sprintf("%d partitions are left", r.Owned)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return r, fmt.Errorf("%s, and the node goes on to give them away: %w", left, context.Cause(ctx))
+		}
+	}
 }

@@ -20,6 +20,11 @@ func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
 		d.fail("partitions", "see what is said of the arbiter", "%v", err)
 		return
 	}
+	d.owners(all, len(c.Nodes()))
+}
+
+// owners says what is wrong with the owners of the partitions, and with what the arbiter grants of them.
+func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
 	for _, p := range all {
 		grace = max(grace, p.Grace)
@@ -43,10 +48,10 @@ func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
 		d.warn("partitions", "wait for Cluster.Takeover (3 s) or SessionTTL (10 s); if it lasts, look at the log of the nodes that are left",
 			"%d partitions belong to sessions that have ended: their process was killed", orphans)
 	}
-	if nodes := len(c.Nodes()); nodes > 0 && shared > 0 && grace == 0 {
+	if nodes > 0 && shared > 0 && grace == 0 {
 		d.warn("partitions", "wait a few seconds; if it lasts, the nodes do not agree who is there: see what is said of them below",
 			"%d of %d partitions have no owner: their keys are locked at the arbiter", shared, len(all))
-	} else if nodes > 0 && orphans == 0 {
+	} else if nodes > 0 && orphans == 0 && shared == 0 && broken == "" {
 		d.ok("partitions", "all of %d have a living owner", len(all))
 	}
 }
@@ -186,6 +191,10 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 		d.fail("locks", "see what is said of the nodes", "%v", err)
 		return
 	}
+	if n := len(list.Unanswered); n > 0 {
+		u := &list.Unanswered[0]
+		d.warn("locks", "see what is said of the nodes", "%d processes could not be asked for all that they know, such as %s: %s", n, who(&u.Process), u.Reason)
+	}
 	var k coord.KeySummary
 	if len(list.Keys) > 0 {
 		k = list.Keys[0]
@@ -204,7 +213,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 			text += " for " + since(k.Since)
 		}
 		d.warn("locks", "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key", "%s", text)
-	} else {
+	} else if len(list.Unanswered) == 0 {
 		d.ok("locks", "no caller waits for %v", d.longWait)
 	}
 	if list, err = c.Top(ctx, 1, coord.MostWaitedFor); err != nil || len(list.Keys) == 0 {

@@ -41,6 +41,9 @@ func lockCommand(s *settings) *cobra.Command {
 		Use: "lock KEY [flags] -- COMMAND [ARG...]", Short: "Run a command while having a lock", Long: "Run a command while having a lock.\n" + lockHelp,
 		Args: commandAfterDashes,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if w.limit < 0 {
+				return &statusError{statusFailed, errors.New("--wait is negative: --try does not wait, and 0 waits without limit")}
+			}
 			return s.withSignals(x, func(ctx context.Context, c *coord.Coordinator) error {
 				return x.lock(ctx, c, args[0], args[1:], &w)
 			})

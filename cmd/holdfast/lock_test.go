@@ -70,6 +70,10 @@ func TestLock_OneAtATime(t *testing.T) {
 	if out := n.start("lock", "--wait", "300ms", "k", "--", "echo", "no").want(statusNotObtained); out != "" {
 		t.Errorf("it ran: %q", out)
 	}
+	x := n.start("lock", "--wait", "-1s", "k", "--", "echo", "no")
+	if out := x.want(statusFailed); out != "" || !strings.Contains(x.err.String(), "--wait is negative") {
+		t.Errorf("%q, %s", out, x.err.String())
+	}
 	_ = first.in.Close()
 	first.want(0)
 	if fence, err := strconv.ParseUint(strings.TrimSpace(second.want(0)), 10, 64); err != nil || fence == 0 {

@@ -155,6 +155,8 @@ func (s *settings) showKey(info *coord.KeyInfo, permits bool) error {
 	h := info.Holder
 	switch {
 	case h == nil && len(info.Shared) > 0: // the table says so
+	case info.Unknown:
+		s.out.line("not known whether it is held: its owner does not answer")
 	case h == nil:
 		s.out.line("free")
 	case !h.Locked && h.Since.IsZero() && !slices.ContainsFunc(info.Unanswered, func(u coord.Unanswered) bool { return u.Session == h.Session }) && h.Fence == 0:

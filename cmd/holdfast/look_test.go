@@ -349,6 +349,7 @@ func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	n.diagnosis(1, "warn", "locks", "2 processes could not be asked", "see what is said of the nodes")
 	n.diagnosis(1, "fail", "node frozen", "does not answer", "its port is open")
 	n.diagnosis(1, "fail", "node gone", "does not answer", "127.0.0.1:1 is not reachable")
 	_ = n.start("nodes").want(0)

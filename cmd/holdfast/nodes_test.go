@@ -21,14 +21,14 @@ import (
 // asNode makes this program a node of the cluster, in a process of its own: its name, at HOLDFAST_URL.
 const asNode = "HOLDFAST_TEST_NODE"
 
-// serveNode is such a node. It locks the key of its name, says so, and ends with its input.
+// serveNode is such a node. It locks a key that it owns, says so, and ends with its input.
 func serveNode(name string) error {
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv("HOLDFAST_URL"), ContextTimeoutEnabled: true})
 	defer client.Close()
 	redis.SetLogger(quiet{})
 	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
-		Name: name, SessionTTL: 6 * time.Second, Grace: 8 * time.Second, Partitions: 31, Cluster: &coord.Cluster{
-			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 500 * time.Millisecond, Takeover: 5 * time.Second,
+		Name: name, SessionTTL: 30 * time.Second, Grace: 40 * time.Second, Partitions: 31, Cluster: &coord.Cluster{
+			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 500 * time.Millisecond, Takeover: 25 * time.Second,
 		},
 	})
 	if err != nil {
@@ -39,7 +39,14 @@ func serveNode(name string) error {
 	if err := c.Settled(ctx, 3); err != nil {
 		return err
 	}
-	if _, err := c.Lock(coord.WithLabel(ctx, "label of "+name), name); err != nil {
+	key := name
+	for i := 0; ; i++ {
+		key = fmt.Sprint(name, i)
+		if owner, ok := c.Owner(key); ok && owner.Self {
+			break
+		}
+	}
+	if _, err := c.Lock(coord.WithLabel(ctx, "label of "+name), key); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -60,8 +67,15 @@ func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
 	for _, x := range nodes {
 		x.says("ready")
 	}
-	if list := decode[coord.KeyList](n, "locks"); len(list.Keys) != 3 || len(list.Unanswered) > 0 {
+	list := decode[coord.KeyList](n, "locks")
+	if len(list.Keys) != 3 || len(list.Unanswered) > 0 {
 		t.Errorf("%+v", list)
+	}
+	key := ""
+	for _, k := range list.Keys {
+		if k.Label == "label of berta" {
+			key = k.Key
+		}
 	}
 	n.diagnosis(0, "ok", "node berta", "", "")
 	if err := nodes["berta"].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -76,6 +90,17 @@ func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
 		if !strings.Contains(top, part) {
 			t.Errorf("top lacks %q: %s", part, top)
 		}
+	}
+	info := decode[coord.KeyInfo](n, "inspect", key)
+	if out := n.start("inspect", key).want(0); !info.Unknown || strings.Contains(out, "free\n") || !strings.Contains(out, "not known whether it is held") {
+		t.Errorf("inspect of a key that is held, and whose owner stands still: %+v\n%s", info, out)
+	}
+	x = n.start("break", key, "--fence", "1", "--reason", "ticket 8123")
+	if x.want(1); !strings.Contains(x.err.String(), "berta") || !strings.Contains(x.err.String(), "does not answer") {
+		t.Errorf("break: %s", x.err.String())
+	}
+	if out := n.start("doctor").want(1); !strings.Contains(out, "WARN  locks: 1 processes could not be asked") || strings.Contains(out, "OK    locks") {
+		t.Errorf("doctor of locks that a node that stands still knows: %s", out)
 	}
 	if err := nodes["berta"].cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,45 @@
+package debug_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/debug"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+// A key whose owner does not answer is not called free, nor its semaphore unused.
+func TestHandler_AnOwnerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	a := fallback.NewMemory()
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "shop", Partitions: 1, Grace: 80 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ns.Open(t.Context(), "mute", fallback.Registration{TTL: time.Hour, Info: "name=mute&n=mute/1"}); err != nil {
+		t.Fatal(err)
+	}
+	s := site(t, open(t, a, &coord.Options{Namespace: "shop", Name: "op", Observe: true}), nil)
+	_, page, _ := do(t, s, "GET", "/debug/locks/keys/k", browser, nil, nil)
+	contains(t, page, "it is free")
+	r, err := ns.Load(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ns.Acquire(t.Context(), 0, "mute", fallback.Expect{Epoch: r.Epoch}); err != nil || got.Verdict != fallback.Granted {
+		t.Fatal(got, err)
+	}
+	_, page, _ = do(t, s, "GET", "/debug/locks/keys/k", browser, nil, nil)
+	contains(t, page, "held by<dd>not known: its owner does not answer", "The semaphore of this key: not known")
+	if strings.Contains(page, "it is free") {
+		t.Error("a key that may be held is called free")
+	}
+	_, text, _ := do(t, s, "GET", "/debug/locks/keys/k", curl, nil, nil)
+	var k debug.Key
+	if err := json.Unmarshal([]byte(text), &k); err != nil || !k.Unknown || k.Semaphore == nil || !k.Semaphore.Unknown {
+		t.Errorf("%+v, %v", k, err)
+	}
+}
