@@ -35,7 +35,7 @@ type SerializeOptions struct {
 	Wait time.Duration
 
 	// MaxWaiters is how many requests for one key may wait in this process, besides the one that runs. Default 128. Negative: no
-	// limit. It is counted where a request waits: with [Route] around, that is the key's owner, and so the limit for all processes;
+	// limit. Handlers that run on after they have unlocked are not counted. It is counted where a request waits: with [Route] around, that is the key's owner, and so the limit for all processes;
 	// without, each process lets so many wait.
 	MaxWaiters int
 
@@ -210,6 +210,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		s.failed(w, r, err)
 		return
 	}
+	s.queue.Begin(key)
 	s.run(next, w, r, came, h)
 }
 
@@ -243,7 +244,7 @@ func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http
 
 func (s *serializer) unlocked(h *held, err error) {
 	l := h.lock
-	s.queue.Leave(l.Key())
+	s.queue.End(l.Key())
 	if errors.Is(err, coord.ErrLost) {
 		s.logger.Warn("holdfast: the lock of a request was lost while its handler ran", "key", l.Key(), "fence", l.Fence(), "error", err)
 	}

@@ -123,6 +123,9 @@ func (s *serializer) serveAll(f KeysFunc, next http.Handler, w http.ResponseWrit
 		s.failed(w, r, err)
 		return
 	}
+	for _, key := range keys {
+		s.queue.Begin(key)
+	}
 	locks, ctx := make([]*held, len(keys)), r.Context()
 	for i, key := range slices.Backward(keys) {
 		locks[i] = &held{Context: ctx, c: s.c, lock: granted.Of(key), holder: s}

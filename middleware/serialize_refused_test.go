@@ -105,6 +105,40 @@ func TestTooManyWaiters(t *testing.T) {
 	}
 }
 
+// Handlers that have unlocked early, and run on, neither wait nor have the lock: they send no other away.
+func TestTooManyWaiters_HandlersThatUnlockedEarly(t *testing.T) {
+	c := start(t, fallback.NewMemory(), nil)
+	opts := &middleware.SerializeOptions{MaxWaiters: 1}
+	for name, mw := range map[string]func(http.Handler) http.Handler{
+		"Serialize":    middleware.Serialize(c, byOrder, opts),
+		"SerializeAll": middleware.SerializeAll(c, func(*http.Request) ([]string, error) { return []string{"all"}, nil }, opts),
+	} {
+		t.Run(name, func(t *testing.T) {
+			free, proceed := make(chan struct{}), make(chan struct{})
+			s := serve(t, mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				l, _ := middleware.Lock(r.Context())
+				if err := l.Unlock(); err != nil {
+					t.Error(err)
+				}
+				free <- struct{}{}
+				<-proceed
+			})))
+			var work sync.WaitGroup
+			defer work.Wait()
+			defer close(proceed)
+			for i := range 4 {
+				work.Go(func() {
+					if res := do(t, s, request(t, s, "1")); res.StatusCode != http.StatusOK {
+						t.Errorf("%d, behind %d that have unlocked", res.StatusCode, i)
+						free <- struct{}{}
+					}
+				})
+				<-free
+			}
+		})
+	}
+}
+
 func TestNoLimitOfWaiters(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)

@@ -11,10 +11,11 @@ func TestCounter_ForgetsIdleKeys(t *testing.T) {
 			}
 		}
 		q.Enter("other", 0)
+		q.Begin("other")
 		for range 3 {
 			q.Leave("k")
 		}
-		q.Leave("other")
+		q.End("other")
 		if len(q.n) > 0 {
 			t.Errorf("left behind: %v", q.n)
 		}
@@ -23,4 +24,20 @@ func TestCounter_ForgetsIdleKeys(t *testing.T) {
 		t.Error("counted without a limit")
 	}
 	q.Leave("k")
+	q.Begin("k")
+	q.End("k")
+}
+
+// Requests that have begun are one together: all but one of them have given their lock back.
+func TestCounter_ManyThatHaveBegun(t *testing.T) {
+	var q Counter
+	for i := range 3 {
+		if !q.Enter("k", 1) {
+			t.Errorf("number %d is sent away, behind one that runs", i)
+		}
+		q.Begin("k")
+	}
+	if !q.Enter("k", 1) || q.Enter("k", 1) {
+		t.Error("behind one that runs not exactly one may wait")
+	}
 }

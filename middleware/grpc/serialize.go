@@ -135,11 +135,13 @@ func (s *Serializer) run(ctx context.Context, method string, req any, f func(con
 	if !s.queue.Enter(key, s.opts.MaxWaiters) {
 		return status.Error(codes.ResourceExhausted, "too many calls wait for the same resource")
 	}
-	defer s.queue.Leave(key)
 	l, err := lock(ctx, s.c, key, s.opts.Wait)
 	if err != nil {
+		s.queue.Leave(key)
 		return refused(ctx, err)
 	}
+	s.queue.Begin(key)
+	defer s.queue.End(key)
 	defer func() {
 		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
 			s.opts.Logger.Warn("holdfast: the lock of a call was lost while its handler ran", "method", method, "key", key, "error", err)

@@ -139,6 +139,36 @@ func TestSerialize_TooManyWait(t *testing.T) {
 	}
 }
 
+// Calls whose handlers have unlocked early, and run on, send no other away.
+func TestSerialize_HandlersThatUnlockedEarly(t *testing.T) {
+	c := locks(t, fallback.NewMemory(), nil)
+	few := holdgrpc.Serialize(c, byOrder, &holdgrpc.SerializeOptions{MaxWaiters: 1})
+	free, proceed := make(chan struct{}), make(chan struct{})
+	l := listen(t)
+	serve(t, l, &service{pay: func(ctx context.Context, m *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+		held, _ := holdgrpc.Lock(ctx)
+		if err := held.Unlock(); err != nil {
+			t.Error(err)
+		}
+		free <- struct{}{}
+		<-proceed
+		return m, nil
+	}}, grpc.UnaryInterceptor(few.Unary))
+	conn := dial(t, l)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer close(proceed)
+	for i := range 4 {
+		work.Go(func() {
+			if _, err := call(t.Context(), conn, "42"); err != nil {
+				t.Errorf("%v, behind %d that have unlocked", err, i)
+				free <- struct{}{}
+			}
+		})
+		<-free
+	}
+}
+
 // A stream holds the lock until it ends, also by its caller's leaving.
 func TestSerialize_Stream(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
