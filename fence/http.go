@@ -96,6 +96,12 @@ func Require(next http.Handler) http.Handler {
 			http.Error(w, Header+" is no token", http.StatusBadRequest)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tokenKey{}, token)))
+		inner := r.WithContext(context.WithValue(r.Context(), tokenKey{}, token))
+		defer func() {
+			if r.MultipartForm == nil { // the server removes the files of the forms that it knows
+				r.MultipartForm = inner.MultipartForm
+			}
+		}()
+		next.ServeHTTP(w, inner)
 	})
 }

@@ -149,7 +149,10 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 }
 
 func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
-	r = s.marks.admit(r)
+	if admitted := s.marks.admit(r); admitted != r {
+		defer keepForm(r, admitted)
+		r = admitted
+	}
 	out := withoutH2C(r)
 	if !s.forwardable(out) {
 		next.ServeHTTP(w, r)

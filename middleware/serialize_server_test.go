@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -222,9 +223,22 @@ func TestFilesOfAFormAreRemoved(t *testing.T) {
 	}
 }
 
+// So it is where a node gets a request from another one, and takes the mark of that off.
+func TestFilesOfAFormAreRemoved_BehindAHop(t *testing.T) {
+	takes.Seconds(t)
+	var name string
+	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(spills(t, &name)) })
+	sendForm(t, nodes[0].Server, orderOf(t, nodes[0], nodes[1]), &name)
+}
+
 func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 	var name string
-	s := serve(t, mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	sendForm(t, serve(t, mw(spills(t, &name))), "1", &name)
+}
+
+// spills parses a form, and notes the name of its file.
+func spills(t *testing.T, name *string) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
 			return
@@ -236,9 +250,14 @@ func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 		}
 		defer f.Close()
 		if file, ok := f.(*os.File); ok {
-			name = file.Name()
+			*name = file.Name()
 		}
-	})))
+	}
+}
+
+// sendForm sends a form, and waits until its file is removed, the name of which the handler notes.
+func sendForm(t *testing.T, s *httptest.Server, order string, name *string) {
+	t.Helper()
 	var body bytes.Buffer
 	m := multipart.NewWriter(&body)
 	part, err := m.CreateFormFile("f", "f")
@@ -247,13 +266,13 @@ func testFilesAreRemoved(t *testing.T, mw func(http.Handler) http.Handler) {
 	}
 	part.Write(make([]byte, 100_000)) // more than is kept in memory
 	m.Close()
-	r := request(t, s, "1")
+	r := request(t, s, order)
 	r.Body, r.ContentLength = io.NopCloser(&body), int64(body.Len())
 	r.Header.Set("Content-Type", m.FormDataContentType())
 	r.Header.Set("Idempotency-Key", t.Name())
 	do(t, s, r)
-	if name == "" {
+	if *name == "" {
 		t.Fatal("the form had no file")
 	}
-	await.Until(t, "the file to be gone", func() bool { _, err := os.Stat(name); return errors.Is(err, os.ErrNotExist) })
+	await.Until(t, "the file to be gone", func() bool { _, err := os.Stat(*name); return errors.Is(err, os.ErrNotExist) })
 }

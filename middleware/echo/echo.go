@@ -43,6 +43,7 @@ func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
 			for _, p := range c.PathValues() {
 				r.SetPathValue(p.Name, p.Value)
 			}
+			defer keepForm(c.Request(), r)
 			h.ServeHTTP(c.Response(), r)
 			return x.err
 		}
@@ -72,6 +73,7 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 		c.SetResponse(inner)
 	}
 	defer func() {
+		keepForm(request, r)
 		c.SetRequest(request)
 		c.SetResponse(outer)
 	}()
@@ -79,6 +81,13 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 		c.Echo().HTTPErrorHandler(c, x.err)
 	} else if w != outer && !inner.Committed && !taken.hijacked {
 		inner.WriteHeader(http.StatusOK)
+	}
+}
+
+// keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
+func keepForm(r, inner *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = inner.MultipartForm
 	}
 }
 

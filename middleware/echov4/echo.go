@@ -44,6 +44,7 @@ func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
 			for i, name := range c.ParamNames() {
 				r.SetPathValue(name, values[i])
 			}
+			defer keepForm(c.Request(), r)
 			h.ServeHTTP(c.Response(), r)
 			return x.err
 		}
@@ -73,6 +74,7 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 		c.SetResponse(inner)
 	}
 	defer func() {
+		keepForm(request, r)
 		c.SetRequest(request)
 		c.SetResponse(outer)
 	}()
@@ -80,6 +82,13 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 		c.Echo().HTTPErrorHandler(x.err, c)
 	} else if inner != outer && !inner.Committed && !taken.hijacked {
 		inner.WriteHeader(http.StatusOK)
+	}
+}
+
+// keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
+func keepForm(r, inner *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = inner.MultipartForm
 	}
 }
 

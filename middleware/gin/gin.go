@@ -41,6 +41,7 @@ func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 		for _, p := range c.Params {
 			r.SetPathValue(p.Key, p.Value)
 		}
+		defer keepForm(c.Request, r)
 		h.ServeHTTP(c.Writer, r)
 		if !x.called {
 			c.Abort()
@@ -63,7 +64,10 @@ func (x *call) run(w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	x.called = true
 	outer, request, errors := c.Writer, c.Request, len(c.Errors)
-	defer func() { c.Writer, c.Request = outer, request }()
+	defer func() {
+		keepForm(request, r)
+		c.Writer, c.Request = outer, request
+	}()
 	c.Request = r
 	if w == http.ResponseWriter(outer) {
 		c.Next()
@@ -74,5 +78,12 @@ func (x *call) run(w http.ResponseWriter, r *http.Request) {
 	c.Next()
 	if len(c.Errors) == errors {
 		inner.WriteHeaderNow()
+	}
+}
+
+// keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
+func keepForm(r, inner *http.Request) {
+	if r.MultipartForm == nil {
+		r.MultipartForm = inner.MultipartForm
 	}
 }

@@ -62,7 +62,7 @@ type Answer[H any] struct {
 func Run[H any](t *testing.T, s Suite[H]) {
 	for name, test := range map[string]func(*testing.T){
 		"AnswersAreReplayed": s.answers, "Serialize": s.serialize, "Panics": s.panics, "Coalesce": s.coalesce, "Streams": s.streams,
-		"ClientGone": s.clientGone, "AroundTheAdapter": s.bypasses,
+		"ClientGone": s.clientGone, "AroundTheAdapter": s.bypasses, "FilesOfForms": s.files,
 	} {
 		t.Run(name, test)
 	}

@@ -3,10 +3,13 @@ package routertest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -183,4 +186,63 @@ func (s Suite[H]) clientGone(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the handler was not told")
 	}
+}
+
+// files: the server removes the files of a form that the handler has parsed.
+func (s Suite[H]) files(t *testing.T) {
+	for name, mw := range map[string][]Middleware{
+		"nothing":   {func(h http.Handler) http.Handler { return h }},
+		"Serialize": {serialize(t)},
+		"both":      {idempotent(t), serialize(t)},
+	} {
+		path := ""
+		server := httptest.NewServer(s.Mount(Route, s.Text(func(r *http.Request, _ string) (int, string) {
+			var err error
+			if path, err = spilled(r); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			return http.StatusOK, "done"
+		}), mw...))
+		pr, pw := io.Pipe()
+		form := multipart.NewWriter(pw)
+		go func() {
+			part, err := form.CreateFormFile("f", "f")
+			if err == nil {
+				_, err = part.Write(make([]byte, 20_000)) // more than is kept in memory
+			}
+			_ = pw.CloseWithError(errors.Join(err, form.Close()))
+		}()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders/7", pr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		r.Header.Set("Idempotency-Key", "k")
+		res, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		server.Close() // when it has done all
+		if _, err := os.Stat(path); path == "" || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the file %q of a form is left: %v", name, path, err)
+		}
+	}
+}
+
+// spilled parses a form, and returns the path of its file.
+func spilled(r *http.Request) (string, error) {
+	if err := r.ParseMultipartForm(1); err != nil {
+		return "", err
+	}
+	f, err := r.MultipartForm.File["f"][0].Open()
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	file, ok := f.(*os.File)
+	if !ok {
+		return "", errors.New("the file of the form is in memory")
+	}
+	return file.Name(), nil
 }
