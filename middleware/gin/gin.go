@@ -8,7 +8,9 @@ package holdgin
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/gin-gonic/gin"
 )
@@ -46,6 +48,20 @@ func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 		if !x.called {
 			c.Abort()
 		}
+	}
+}
+
+// Aborts is a handler of Gin to stand outside of [gin.Recovery], which takes a panic with [http.ErrAbortHandler] for a connection that is
+// broken already, and returns: a client would take an answer that was cut off for a whole one, and one that was never given for an empty
+// 200. Aborts panics again, and the server closes the connection, or resets the stream. Route and other proxies panic so where their
+// server's answer breaks off, and Serialize, Idempotent and Coalesce where the client has gone.
+//
+//	r := gin.New() // gin.Default has a Recovery that nothing can stand outside of
+//	r.Use(holdgin.Aborts, gin.Recovery())
+func Aborts(c *gin.Context) {
+	c.Next()
+	if slices.ContainsFunc(c.Errors, func(e *gin.Error) bool { return errors.Is(e.Err, http.ErrAbortHandler) }) {
+		panic(http.ErrAbortHandler)
 	}
 }
 

@@ -2,11 +2,15 @@ package holdgin_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -233,6 +237,57 @@ func TestUse_Stream(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the stream goes on")
+	}
+}
+
+// An answer that breaks off is not taken for a whole one: a proxy, as Route is, panics then, and Recovery would let the answer end as usual.
+func TestAborts_AnAnswerThatBreaksOff(t *testing.T) {
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "begin")
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	defer owner.Close()
+	to, err := url.Parse(owner.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(to) }, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0)}
+	e := gin.New()
+	e.Use(holdgin.Aborts, gin.Recovery())
+	e.GET("/part", holdgin.Use(func(http.Handler) http.Handler { return proxy }))
+	e.GET("/none", func(*gin.Context) { panic(http.ErrAbortHandler) })
+	e.GET("/panic", func(*gin.Context) { panic("on purpose") })
+	e.GET("/error", func(c *gin.Context) { c.Error(errors.New("sold")) })
+	s := httptest.NewUnstartedServer(e)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	one := s.Client()
+	two := &http.Client{Transport: &http.Transport{TLSClientConfig: one.Transport.(*http.Transport).TLSClientConfig, ForceAttemptHTTP2: true}}
+	defer two.CloseIdleConnections()
+	for proto, client := range map[string]*http.Client{"HTTP/1.1": {Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: one.Transport.(*http.Transport).TLSClientConfig.RootCAs}, DisableKeepAlives: true,
+	}}, "HTTP/2.0": two} {
+		res, err := client.Get(s.URL + "/part")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); string(body) != "begin" || err == nil || res.Proto != proto {
+			t.Errorf("%s: %s, %q, %v", proto, res.Proto, body, err)
+		}
+		res.Body.Close()
+		if res, err := client.Get(s.URL + "/none"); err == nil {
+			t.Errorf("%s: an answer that was not given: %d", proto, res.StatusCode)
+			res.Body.Close()
+		}
+		for path, want := range map[string]int{"/panic": 500, "/error": 200} {
+			res, err := client.Get(s.URL + path)
+			if err != nil || res.StatusCode != want {
+				t.Fatalf("%s %s: %v, %v", proto, path, res, err)
+			}
+			res.Body.Close()
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 	"gin": func(all []stack, h http.HandlerFunc) http.Handler {
 		gin.SetMode(gin.ReleaseMode)
 		e := gin.New()
+		// As gin.Recovery, but that other panics go on to the server, as those of the other routers do.
+		e.Use(holdgin.Aborts, gin.CustomRecoveryWithWriter(nil, func(_ *gin.Context, p any) { panic(p) }))
 		for _, s := range all {
 			e.Any("/"+s.name+"/:any", holdgin.Use(s.mw), gin.WrapF(h))
 		}

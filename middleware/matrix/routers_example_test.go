@@ -138,7 +138,7 @@ func Example_gin() {
 	}
 
 	r := gin.New()
-	r.Use(gin.Recovery(), authenticate) // around everything
+	r.Use(holdgin.Aborts, gin.Recovery(), authenticate) // around everything
 	r.POST("/orders/:id/payment", idempotent, serialize, writeErrors, func(c *gin.Context) {
 		l, _ := middleware.Lock(c.Request.Context())
 		c.Error(fmt.Errorf("no money for %s", l.Key())) // writeErrors follows idempotent, so the answer is replayed
