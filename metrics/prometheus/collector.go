@@ -43,7 +43,8 @@ type collector struct {
 	guardians, promised, nodes                         *prometheus.Desc
 }
 
-// describe makes the descriptions. Names are those that OpenTelemetry's exporter makes of the names in docs/metrics.md.
+// describe makes the descriptions. Most names are those that OpenTelemetry's exporter makes of the names of metrics/otel; docs/metrics.md
+// has the others.
 func (c *collector) describe(labels prometheus.Labels) {
 	add := func(to **prometheus.Desc, name, help string, variable ...string) {
 		*to = prometheus.NewDesc("holdfast_"+name, help, variable, labels)
