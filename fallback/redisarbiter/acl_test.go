@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/gossip"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
@@ -45,7 +47,7 @@ func onCluster(t *testing.T) []string { return needs(t, "on a Redis Cluster also
 func needs(t *testing.T, words string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
-	more := regexp.MustCompile(regexp.QuoteMeta(words) + " `([^`]*)`").FindSubmatch(text)
+	more := regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(words), " ", `\s`) + "\\s`([^`]*)`").FindSubmatch(text)
 	if err != nil || more == nil {
 		t.Fatalf("README does not say what is needed %s: %v", words, err)
 	}
@@ -218,6 +220,36 @@ func TestReadmeACL(t *testing.T) {
 		everything(t, client, nodes...)
 		for _, s := range nodes {
 			seen(t, s, used)
+		}
+	})
+	t.Run("all replicas of a Cluster", func(t *testing.T) {
+		settings := replicas
+		settings.Namespace = arbitertest.NamespacePrefix + settings.Namespace
+		c, nodes := keepingCluster(t)
+		m, err := c.MasterForKey(t.Context(), "{"+settings.Namespace+":s}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := slices.Concat(onCluster(t), needs(t, "`AllReplicas` needs"), needs(t, "as well, and on a Redis Cluster"))
+		var addrs []string
+		for _, s := range nodes {
+			if s.Addr == m.Options().Addr {
+				followInCluster(t, nodes, s)
+			}
+			permit(t, s, more...)
+			addrs = append(addrs, s.Addr)
+		}
+		client := userOf(t, &redis.UniversalOptions{Addrs: addrs, IsClusterMode: true})
+		n := attachTo(t, client, onAll, settings)
+		await.Until(t, "a session is opened", func() bool {
+			err := enterSession(t.Context(), n, "a")
+			if redis.HasErrorPrefix(err, "NOPERM") {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		for _, s := range nodes {
+			seen(t, s, make(map[string]bool))
 		}
 	})
 	for _, name := range commands(append(readmeACL(t, ""), onCluster(t)...)) {

@@ -163,10 +163,11 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
 	// After WAIT: a replica that came meanwhile may be about to get what was there before.
 	replicas := askReplicas(ctx, pipe, isCluster)
-	var has *redis.BoolCmd
+	var has *redis.SliceCmd
 	if isCluster {
-		// The slot may have gone to a server with other replicas: MOVED, ASK, or no such entry.
-		has = pipe.HExists(ctx, x.keys[0], fmt.Sprint("s:", x.args[0]))
+		// The slot may have gone to a server with other replicas: MOVED, ASK, or no such entry, which
+		// is no error of HMGET.
+		has = pipe.HMGet(ctx, x.keys[0], fmt.Sprint("s:", x.args[0]))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
@@ -179,7 +180,7 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 		return nil, fmt.Errorf("%w: %d of %d have it: bring the others back, or remove them from Sentinel, or from the Redis Cluster (CLUSTER FORGET), and lower the option",
 			errAllReplicas, got, want)
 	}
-	if all := list(v.Val()); has != nil && !has.Val() && len(all) > 0 && all[0] == "alive" {
+	if all := list(v.Val()); has != nil && has.Val()[0] == nil && len(all) > 0 && all[0] == "alive" {
 		return nil, fmt.Errorf("%w: the table of sessions has gone to another server", errAllReplicas)
 	}
 	return v.Result()
