@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -154,6 +155,23 @@ func TestKubernetes_AWrongFieldFails(t *testing.T) {
 		if _, err := decode(wrong); err == nil {
 			t.Errorf("%q passes", to)
 		}
+	}
+}
+
+// The page about security has the same policy.
+func TestKubernetes_AsInSecurity(t *testing.T) {
+	x, _ := read(t)
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("there is no manifest in it")
+	}
+	all, err := decode(block[1])
+	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], runtime.Object(x.network)) {
+		t.Errorf("%v: %+v, want %+v", err, all, x.network)
 	}
 }
 
