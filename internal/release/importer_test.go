@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +68,17 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 			}
 		})
 	}
+	t.Run("command", func(t *testing.T) {
+		args := []string{"install", "-n", Path + "/cmd/holdfast@" + version} // finds each package, and compiles none
+		if *buildAll {
+			args = slices.Delete(args, 1, 2)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = t.TempDir(), append(env, "GOBIN="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("go install: %v\n%s", err, out[max(0, len(out)-1000):])
+		}
+	})
 	if released < 5 {
 		t.Errorf("%d modules are released", released)
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,6 +80,7 @@ func release(root, version string, check func(root, version string) error) (tags
 	if err != nil {
 		return nil, err
 	}
+	var commands []Module
 	for _, m := range all {
 		if !m.Released {
 			continue
@@ -88,6 +90,9 @@ func release(root, version string, check func(root, version string) error) (tags
 			return nil, errors.Join(fmt.Errorf("release: there is a tag %s", tag), err)
 		}
 		tags = append(tags, tag)
+		if m.IsCommand() {
+			commands = append(commands, m)
+		}
 	}
 	if err := changelog(filepath.Join(root, "CHANGELOG.md"), version); err != nil {
 		return nil, err
@@ -102,11 +107,39 @@ func release(root, version string, check func(root, version string) error) (tags
 		return nil, err
 	}
 	for _, tag := range tags {
-		if _, err := run(root, "git", "tag", "-a", "-m", "Holdfast "+version, tag); err != nil {
+		if slices.ContainsFunc(commands, func(m Module) bool { return m.Tag(version) == tag }) {
+			continue
+		}
+		if err := tagHead(root, version, tag); err != nil {
 			return nil, err
 		}
 	}
-	return tags, nil
+	return tags, tagCommands(root, version, commands)
+}
+
+func tagHead(root, version, tag string) error {
+	_, err := run(root, "git", "tag", "-a", "-m", "Holdfast "+version, tag)
+	return err
+}
+
+// tagCommands tags the commands at a commit beside the branch, in which they replace nothing: the branch
+// keeps the replacements.
+func tagCommands(root, version string, commands []Module) error {
+	for _, m := range commands {
+		if err := m.unreplace(filepath.Join(root, m.Dir, "go.mod")); err != nil {
+			return err
+		}
+	}
+	if _, err := run(root, "git", "commit", "-q", "-a", "-m", "Release "+version+": commands without replacements"); err != nil {
+		return err
+	}
+	for _, m := range commands {
+		if err := tagHead(root, version, m.Tag(version)); err != nil {
+			return err
+		}
+	}
+	_, err := run(root, "git", "reset", "-q", "--hard", "HEAD~1")
+	return err
 }
 
 // changelog gives what is unreleased a version and a date.

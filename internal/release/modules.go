@@ -20,6 +20,7 @@ type Module struct {
 	Dir      string // slash-separated, relative to the root; "." for the root
 	Path     string
 	Requires []string // paths of other modules of the repository
+	Replaces []string // paths of those that it replaces
 	Released bool     // it gets a tag; the others are programs and tests of this repository
 }
 
@@ -30,6 +31,9 @@ func (m Module) Tag(version string) string {
 	}
 	return m.Dir + "/" + version
 }
+
+// IsCommand reports whether the module is a program that is installed with its version: go install refuses one that replaces others.
+func (m Module) IsCommand() bool { return strings.HasPrefix(m.Dir, "cmd/") }
 
 // unreleased are the modules that only this repository uses.
 var unreleased = []string{"bench", "examples/", "internal/", "middleware/matrix", "middleware/ordertest"}
@@ -63,6 +67,7 @@ func read(root, file string) (Module, error) {
 	var mod struct {
 		Module  struct{ Path string }
 		Require []struct{ Path, Version string }
+		Replace []struct{ Old struct{ Path string } }
 	}
 	if err := json.Unmarshal(out, &mod); err != nil {
 		return Module{}, fmt.Errorf("%s: %w", file, err)
@@ -81,7 +86,20 @@ func read(root, file string) (Module, error) {
 			m.Requires = append(m.Requires, r.Path)
 		}
 	}
+	for _, r := range mod.Replace {
+		m.Replaces = append(m.Replaces, r.Old.Path)
+	}
 	return m, nil
+}
+
+// unreplace takes a module's replacements out of a go.mod.
+func (m Module) unreplace(file string) error {
+	args := []string{"mod", "edit"}
+	for _, path := range m.Replaces {
+		args = append(args, "-dropreplace="+path)
+	}
+	_, err := run(filepath.Dir(file), "go", append(args, file)...)
+	return err
 }
 
 // Set makes the modules require each other at a version.

@@ -68,6 +68,11 @@ func publish(root, dir, version string, m Module, files []string) error {
 			return err
 		}
 	}
+	if m.IsCommand() {
+		if err := m.unreplace(tmp); err != nil {
+			return err
+		}
+	}
 	if mod, err = os.ReadFile(tmp); err != nil {
 		return err
 	}

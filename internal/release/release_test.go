@@ -103,8 +103,13 @@ func TestRelease_SetsVersionsAndTags(t *testing.T) {
 	if checked != 1 || !slices.Contains(tags, "v0.9.0") || !slices.Contains(tags, "fence/v0.9.0") || slices.Contains(tags, "bench/v0.9.0") {
 		t.Errorf("tags %v after %d checks", tags, checked)
 	}
-	if got := strings.Fields(git("tag", "--points-at", "HEAD")); len(got) != len(tags) {
+	if got := strings.Fields(git("tag", "--points-at", "HEAD")); len(got) != len(tags)-1 {
 		t.Errorf("tagged %v, want %v", got, tags)
+	}
+	const command = "cmd/holdfast/v0.9.0" // beside HEAD, without replacements
+	if git("rev-parse", command+"^{}^") != git("rev-parse", "HEAD") || strings.Contains(git("show", command+":cmd/holdfast/go.mod"), "=>") ||
+		!strings.Contains(git("show", "HEAD:cmd/holdfast/go.mod"), "=>") {
+		t.Errorf("%s is\n%s", command, git("show", command))
 	}
 	if s := git("status", "--porcelain"); s != "" {
 		t.Errorf("not committed: %s", s)
