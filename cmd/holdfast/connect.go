@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -117,7 +118,7 @@ func openRedis(s *settings, u url.URL) (*arbiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &arbiter{redisarbiter.New(c, &redisarbiter.Options{Replicas: s.replicas}), c.Close, c}, nil
+	return &arbiter{redisarbiter.New(c, &redisarbiter.Options{Replicas: s.replicas, AllReplicas: s.allReplicas}), c.Close, c}, nil
 }
 
 func openPostgres(_ *settings, u url.URL) (*arbiter, error) {
@@ -273,6 +274,23 @@ func (s *settings) place() string {
 	return u.String()
 }
 
+// adviceOnly takes what the arbiter advises out of a log, and prints it: with such settings two processes may have the lock.
+type adviceOnly struct{ slog.Handler }
+
+func (adviceOnly) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
+	for a := range r.Attrs {
+		if a.Key == "advice" {
+			inBackground(func() { fmt.Fprintln(os.Stderr, "holdfast:", printable(a.Value.String())) })
+		}
+	}
+	return nil
+}
+
+func (h adviceOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h adviceOnly) WithGroup(string) slog.Handler      { return h }
+
 // member starts a process with a session, which locks at the arbiter. Its times fit those of the namespace, so that no process has to take
 // over another Grace for it. done gives everything back.
 func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(), err error) {
@@ -280,11 +298,13 @@ func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(
 	if err != nil {
 		return nil, nil, err
 	}
-	o := &coord.Options{Namespace: s.namespace, Name: s.name, LongHold: -1, LongWait: -1}
+	o := &coord.Options{Namespace: s.namespace, Name: s.name, LongHold: -1, LongWait: -1, Logger: slog.New(adviceOnly{slog.DiscardHandler})}
+	s.margin = time.Second // the default
 	found, err := a.Describe(ctx, s.namespace)
 	switch {
 	case err == nil:
 		o.Partitions, o.Grace, o.SessionTTL = found.Partitions, found.Grace, found.Grace*5/6
+		s.margin = o.SessionTTL / 10
 	case !errors.Is(err, fallback.ErrNoNamespace):
 		_ = a.close()
 		return nil, nil, s.explain(fmt.Errorf("%w: %w", coord.ErrUnavailable, err))

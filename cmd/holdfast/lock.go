@@ -54,7 +54,7 @@ func lockCommand(s *settings) *cobra.Command {
 	cmd.Flags().IntVarP(&w.permits, "permits", "n", 0, "let so many commands run at a time, in all processes that give this number for KEY (coord.Semaphore); 0: it is a lock")
 	cmd.Flags().BoolVar(&w.read, "read", false, "share the lock with other readers: one without --read waits for all of them (coord.RLock)")
 	cmd.MarkFlagsMutuallyExclusive("permits", "read")
-	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 800*time.Millisecond, "SIGKILL so long after SIGTERM where the lock is lost")
+	x.flags(cmd, "lock")
 	return cmd
 }
 
@@ -74,7 +74,7 @@ func electCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&value, "value", "", "what the leader publishes, such as its address")
-	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 800*time.Millisecond, "SIGKILL so long after SIGTERM where the term is lost")
+	x.flags(cmd, "term")
 	return cmd
 }
 
@@ -132,7 +132,7 @@ func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h ho
 
 // execution is a command that runs under a lock.
 type execution struct {
-	killAfter time.Duration
+	killAfter time.Duration  // negative: killIn says it
 	terminal  *terminal      // nil: there is none
 	signals   chan os.Signal // of this process, from its start on
 	first     chan os.Signal // those that end or stop this process, while no command runs
@@ -140,6 +140,17 @@ type execution struct {
 	continued chan os.Signal // SIGCONT
 	asked     syscall.Signal // the first of asking that came while a command ran; 0: none
 }
+
+// flags are those of a command that runs under what may be lost.
+func (x *execution) flags(cmd *cobra.Command, what string) {
+	const name = "kill-after"
+	cmd.Flags().DurationVar(&x.killAfter, name, -1, "SIGKILL so long after SIGTERM where the "+what+" is lost")
+	cmd.Flags().Lookup(name).DefValue = "800ms, or a fifteenth of the namespace's Grace if that is less"
+}
+
+// killIn is when a command is killed that heeds no SIGTERM: within the margin after which another
+// process gets the lock.
+func killIn(margin time.Duration) time.Duration { return min(800*time.Millisecond, margin*4/5) }
 
 // A signalError is the cause of a wait that a signal has ended.
 type signalError struct{ syscall.Signal }
@@ -163,6 +174,9 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	stop()
 	if err == nil {
 		defer done()
+		if x.killAfter < 0 {
+			x.killAfter = killIn(s.margin)
+		}
 		err = f(ctx, c)
 	}
 	if _, ok := errors.AsType[*statusError](err); ok || err == nil {

@@ -51,7 +51,8 @@ type settings struct {
 	url, namespace, name      string
 	cert, key, authority, tls string // of PeerTLS
 	keys                      string // file of PeerKeys
-	replicas                  int
+	replicas, allReplicas     int
+	margin                    time.Duration // coord.Options.Margin of member
 	timeout                   time.Duration
 	json                      bool
 	out                       *printer
@@ -104,6 +105,7 @@ func newRoot() *cobra.Command {
 	f.BoolVar(&s.json, "json", false, "print JSON")
 	f.DurationVar(&s.timeout, "timeout", 10*time.Second, "for how long to try")
 	f.IntVar(&s.replicas, "replicas", 0, "redisarbiter.Options.Replicas of the application")
+	f.IntVar(&s.allReplicas, "all-replicas", 0, "redisarbiter.Options.AllReplicas of the application")
 	f.StringVar(&s.cert, "peer-cert", "", "certificate, where the nodes have Cluster.PeerTLS")
 	f.StringVar(&s.key, "peer-key", "", "its key")
 	f.StringVar(&s.authority, "peer-ca", "", "the nodes' authority")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,8 +98,28 @@ type command struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out io.ReadCloser // ends when the last process has that holds it
-	err bytes.Buffer
+	err output
 }
+
+// output is what a process has written so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) Len() int { return len(o.String()) }
 
 func (n *namespace) start(args ...string) *command {
 	n.t.Helper()
