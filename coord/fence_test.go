@@ -9,8 +9,11 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // Other programs read JSON numbers as floating point, which would make two tokens one.
@@ -32,6 +35,35 @@ func TestFence_IsExactInJSONAndLogs(t *testing.T) {
 	if s := fmt.Sprint(f); s != fmt.Sprint(uint64(f)) {
 		t.Errorf("printed as %s", s)
 	}
+}
+
+// A token tells no age: its upper half is when the key's partition last changed hands, however long ago. docs/fencing.md says what that means
+// for rows that have it.
+func TestFence_TellsNoAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := func() coord.Fence {
+			l, err := c.Lock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Unlock(); err != nil {
+				t.Error(err)
+			}
+			return l.Fence()
+		}
+		before := token()
+		time.Sleep(10 * time.Minute)
+		if now := token(); now <= before || now>>32 != before>>32 {
+			t.Errorf("%d, and %d ten minutes later", before, now)
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestFence_Value(t *testing.T) {

@@ -88,6 +88,28 @@ func TestReadmeRuns(t *testing.T) {
 	}
 }
 
+// Of these documents' programs the frames tell what they must do: they end with an error otherwise.
+func TestDocumentsDoWhatTheySay(t *testing.T) {
+	takes.Seconds(t)
+	for name, file := range map[string]string{"election": "docs/election.md", "fencehttp": "docs/fencing.md", "once": "docs/once.md"} {
+		t.Run(name, func(t *testing.T) {
+			b, err := Find(root(t), file, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			binary := filepath.Join(t.TempDir(), name)
+			if err := Build(t.Context(), root(t), program(t, b), binary); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if out, err := exec.CommandContext(ctx, binary).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
 func replace(t *testing.T, text, old, replacement string) string {
 	t.Helper()
 	if strings.Count(text, old) != 1 {
