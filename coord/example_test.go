@@ -60,7 +60,8 @@ func ExampleCoordinator_Lock() {
 		return
 	}
 	defer l.Unlock()
-	// UPDATE stock SET units = $1, fence = $2 WHERE sku = $3 AND fence < $2
+	// The first statement of the transaction, before the stock is read; no row: a later holder was here.
+	// UPDATE stock SET fence = $1 WHERE sku = $2 AND COALESCE(fence, 0) <= $1 RETURNING units
 	fmt.Println(l.Fence() > 0, l.Context().Err())
 	// Output: true <nil>
 }
