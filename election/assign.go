@@ -26,8 +26,9 @@ type Shard struct {
 //
 // A shard moves without overlap: its new process gets it when fn has returned in the old one. fn's
 // context ends with ctx, when the shard is to move, and when its lock is lost; fn has to heed it. A
-// shard of a process that crashed moves after coord.Options.SessionTTL. A process that has stopped for
-// longer than that may still act for the shard: Shard.Fence is for that.
+// shard of a process that crashed moves after coord.Options.SessionTTL (10 s), in a cluster after
+// coord.Cluster.Takeover (3 s). A process that has stopped for longer than that may still act for the
+// shard: Shard.Fence is for that.
 //
 // If fn returns before its context has ended, it is called again after Options.Pause, which is also how
 // long new processes are waited for before shards move to them. All processes pass the same n: while

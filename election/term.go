@@ -55,8 +55,9 @@ func (t *Term) Fence() coord.Fence { return t.lock.Fence() }
 // Context returns a context that lasts as long as the term. Its cause is [coord.ErrUnlocked] after
 // Resign, and Is [coord.ErrLost] if the term was lost. It ends by the clock of this process, at the
 // latest coord.Options.SessionTTL - Margin after the last renewal that the arbiter acknowledged was
-// sent. The arbiter lets another candidate in Margin later at the earliest. The context has the values
-// of the ctx that Campaign was called with.
+// sent, and in a cluster as long before coord.Cluster.Takeover is over as Margin is of SessionTTL (0.3 s).
+// The arbiter lets another candidate in so much later at the earliest: Margin, or those 0.3 s. The
+// context has the values of the ctx that Campaign was called with.
 func (t *Term) Context() context.Context { return t.lock.Context() }
 
 // Lock returns the lock that the term is: for packages that take one.
