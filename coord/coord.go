@@ -8,7 +8,11 @@
 //		Cluster:   &coord.Cluster{Membership: gossip.Start}, // nil: each key is locked at the arbiter
 //	})
 //	...
-//	defer locks.Close(ctx) // gives everything back; waits for locks in use until ctx ends
+//	defer func() { // gives everything back; waits for locks in use until ctx ends
+//		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+//		defer cancel()
+//		locks.Close(ctx)
+//	}()
 //	l, err := locks.Lock(ctx, "order/4711")
 //	if err != nil {
 //		return err

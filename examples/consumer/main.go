@@ -43,11 +43,18 @@ func main() {
 
 // run consumes until ctx ends.
 func run(ctx context.Context, client *redis.Client, name string, idle time.Duration, pay func(context.Context, redis.XMessage) error) error {
-	locks, err := coord.New(ctx, redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{Namespace: "payments"})
+	// ColdStart, as the redis-server above has only just been started. Leave it out where Redis may
+	// have lost locks of before.
+	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
+	locks, err := coord.New(ctx, arbiter, &coord.Options{Namespace: "payments"})
 	if err != nil {
 		return err
 	}
-	defer locks.Close(context.WithoutCancel(ctx))
+	defer func() { // gives everything away; waits for locks in use until ctx ends
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = locks.Close(ctx)
+	}()
 	once := idempotent.New(locks, idempotent.NewRedisStore(client, nil), &idempotent.Options{Scope: "payments"})
 	err = client.XGroupCreateMkStream(ctx, "payments", "payers", "0").Err()
 	if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") { // there already

@@ -72,7 +72,11 @@ func run(ctx context.Context, dsn, concert string, seats int64, sellers int, loc
 	if err != nil {
 		return 0, 0, err
 	}
-	defer locks.Close(context.WithoutCancel(ctx))
+	defer func() { // gives everything away; waits for locks in use until ctx ends
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = locks.Close(ctx)
+	}()
 
 	b := &boxOffice{pool: pool, locks: locks, concert: concert}
 	sell := b.sell
