@@ -457,6 +457,9 @@ func (s *store) explain(err error) error {
 	switch {
 	case err == nil || errors.Is(err, fallback.ErrRefused):
 		return err
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return refusal("a ResourceQuota of the namespace %q has no room for another record: a namespace of Holdfast's has one Secret per partition, so raise "+
+			"the quota, or use fewer Partitions: %w", s.namespace, err)
 	case apierrors.IsForbidden(err):
 		return refusal("the client must have the verbs get, list, create and update of secrets in the namespace %q: %w", s.namespace, err)
 	case apierrors.IsUnauthorized(err):

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -317,5 +320,31 @@ func standsStill(t *testing.T, c *cluster) {
 	defer cancel()
 	if _, err := s.Load(enough, []string{"ns/k"}); err != nil {
 		t.Errorf("Load with a server that stands still, and another one: %v", err)
+	}
+}
+
+// An API server says of a quota that it is forbidden, as of a right that is missing.
+func TestKubernetes_AQuotaIsNoMissingRight(t *testing.T) {
+	const answer = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message":
+		"secrets \"holdfast.ns.p1\" is forbidden: exceeded quota: objects, requested: count/secrets=1, used: count/secrets=9, limited: count/secrets=9"}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer server.Close()
+	s := newStore(&rest.Config{Host: server.URL}, &Options{Namespace: "orders"})
+	if err := s.connect(); err != nil {
+		t.Fatal(err)
+	}
+	defer utilnet.CloseIdleConnectionsFor(s.client.Client.Transport)
+	_, err := s.Swap(t.Context(), "mark", []fallback.Change{{Key: "ns/p1", Value: []byte("v")}})
+	if !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("%v, want a refusal", err)
+	}
+	for _, part := range []string{"ResourceQuota", "exceeded quota: objects", "Partitions"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%v, want that it names %s", err, part)
+		}
 	}
 }
