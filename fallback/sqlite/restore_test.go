@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,4 +141,21 @@ func TestSQLite_TokensRiseOverOlderData(t *testing.T) {
 	s := newSaved(t)
 	marked := func() { s.run("UPDATE file SET id = hex(randomblob(16)), created = strftime('%s', 'now') * 1000") }
 	storetest.TokensRise(t, func() fallback.Arbiter { return sqlite.New(s.path, nil) }, s.kept, marked)
+}
+
+// The file has the secret of its namespaces, so it is made for its user alone, with what SQLite puts beside it.
+func TestSQLite_NoOtherUserReadsTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks")
+	defer syscall.Umask(syscall.Umask(0o022))
+	n := attach(t, path, cold)
+	lock(t, n, alice)
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has the mode %o, want 600", filepath.Base(name), mode)
+		}
+	}
 }

@@ -192,7 +192,7 @@ func open(ctx context.Context, path string) (f *file, err error) {
 var errMoved = errors.New("another file has taken the path of this one")
 
 func (f *file) prepare(ctx context.Context, path string) error {
-	if made, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o644); err == nil { // else SQLite says what is wrong
+	if made, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600); err == nil { // it has a secret. Else SQLite says what is wrong
 		_ = made.Close()
 	}
 	info, statErr := os.Stat(path) // what is there before and after is the file that the connection has opened
