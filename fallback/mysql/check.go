@@ -71,6 +71,8 @@ func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
 	}
 	binlog := v["log_bin"] == "ON"
 	switch {
+	case v.galera() && !v.mariaDB():
+		return nil, refusal("the server is %s with Galera, which works with MariaDB only", v["version"])
 	case !current(v):
 		return nil, refusal("the server's version is %s, must be MySQL 8.0, MariaDB 10.6 or later", v["version"])
 	case v["innodb_read_only"] == "ON":
@@ -217,14 +219,6 @@ func denied(err error) error {
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	}
 	return err
-}
-
-// notExecuted says of an error in a transaction that it was not committed. What tells that the connection had ended stays as it is.
-func notExecuted(err error) error {
-	if errors.Is(err, sqldriver.ErrBadConn) || conflict(err) {
-		return err
-	}
-	return notSent(err)
 }
 
 // failed tells what an error of a statement says about its execution. Those of the server say that it was not executed, where they

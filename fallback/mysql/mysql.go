@@ -1,4 +1,4 @@
-// Package mysql is an arbiter on MySQL, 8 or later, or MariaDB, 10.6 or later, and Galera: locks with the safety of the database that a
+// Package mysql is an arbiter on MySQL, 8 or later, or MariaDB, 10.6 or later, also with Galera: locks with the safety of the database that a
 // service has already, at the speed of a local mutex, since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
 //
 //	config, err := driver.ParseDSN(dsn) // of github.com/go-sql-driver/mysql
@@ -31,7 +31,7 @@ type Options struct {
 	// Default: holdfast. Attach creates it, where it is missing, as [Table] says; then the user needs the privilege CREATE.
 	Table string
 
-	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have two.
+	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have eight.
 	// Default: 4; negative: refused.
 	Conns int
 
@@ -122,7 +122,8 @@ func (s *store) connect() error {
 		if err != nil {
 			return refusal("%w", err)
 		}
-		s.pulse, s.work = pool(c, 2), pool(c, s.opts.Conns)
+		limited := connector{c, max(connectFor, s.config.Timeout)}
+		s.pulse, s.work = pool(limited, pulseConns), pool(limited, s.opts.Conns)
 	}
 	s.opened++
 	return nil
@@ -131,8 +132,15 @@ func (s *store) connect() error {
 // idleFor is when a connection is closed that is not used: before servers and proxies end it.
 const idleFor = time.Minute
 
-func pool(c sqldriver.Connector, conns int) *sql.DB {
-	p := sql.OpenDB(connector{c})
+// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones while earlier calls hang.
+const pulseConns = 8
+
+// connectFor is for how long a connection may be made, unless the config's Timeout is longer. database/sql makes some for calls that
+// it has kept waiting, without their contexts: a server that has died without a word, or does not greet, would keep their places.
+const connectFor = 2 * time.Second
+
+func pool(c connector, conns int) *sql.DB {
+	p := sql.OpenDB(c)
 	p.SetMaxOpenConns(conns)
 	p.SetMaxIdleConns(conns)
 	p.SetConnMaxIdleTime(idleFor)
@@ -141,7 +149,10 @@ func pool(c sqldriver.Connector, conns int) *sql.DB {
 
 // connector makes connections on which statements mean the same whatever the server's defaults are. A statement that waits for
 // another transaction, or for a lock of the table, gives up after two seconds: the server does not notice that its client has left.
-type connector struct{ sqldriver.Connector }
+type connector struct {
+	sqldriver.Connector
+	most time.Duration // that a connection may take
+}
 
 // session is one statement, as a process that has given many calls up connects often. MariaDB and MySQL have different names of the
 // isolation: each takes the other's for a comment.
@@ -151,6 +162,8 @@ const session = `SET autocommit = 1, time_zone = '+00:00', sql_mode = 'STRICT_AL
 
 // Connect implements [sqldriver.Connector].
 func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.most)
+	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -188,7 +201,7 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*sql.Conn) err
 	if strings.HasSuffix(key, "/s") {
 		p = s.pulse
 	}
-	for range max(s.opts.Conns, 2) + 1 {
+	for range max(s.opts.Conns, pulseConns) + 1 {
 		if err := ctx.Err(); err != nil {
 			return notSent(err)
 		}

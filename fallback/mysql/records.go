@@ -77,9 +77,9 @@ FROM (SELECT ? AS name, ? AS version, ? AS value` + strings.Repeat(` UNION ALL S
 WHERE ` + q.identity + ` = ? AND ` + writable + ` ON DUPLICATE KEY UPDATE ` + q.table + `.name = ` + q.table + `.name`
 }
 
-// versions reads the versions of n records in the transaction that has tried to write them.
+// versions reads the versions of n records.
 func (q *statements) versions(n int) string {
-	return `SELECT name, version FROM ` + q.table + ` WHERE name IN (?` + strings.Repeat(", ?", n-1) + `)`
+	return q.before + `SELECT name, version FROM ` + q.table + ` WHERE name IN (?` + strings.Repeat(", ?", n-1) + `)`
 }
 
 // markName is the name of a record that tells which server wrote the records: no server writes any before it has written the mark. A
@@ -197,7 +197,8 @@ type write struct {
 	value    []byte
 }
 
-// Swap implements [fallback.Records]. It is one statement, or one transaction.
+// Swap implements [fallback.Records]. It is one statement for what is there, and one for what is new, and no transaction: the server
+// would keep the records of one locked for hours, if this process vanished or stood still before it had committed.
 func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
 	i := strings.LastIndexByte(server, '/')
 	if i < 0 {
@@ -220,62 +221,46 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		}
 		updates = append(updates, w)
 	}
-	var done []bool
-	err := s.do(ctx, changes[0].Key, writing, func(c *sql.Conn) error {
-		done = make([]bool, len(changes))
-		return s.sql.Load().swap(ctx, c, updates, inserts, identity, done)
-	})
-	if conflict(err) { // another transaction was in the way, and this one was rolled back
-		return make([]bool, len(changes)), nil
-	}
-	if tooLarge(err) {
-		return nil, fmt.Errorf("%w: %w", fallback.TooLarge(changes, packetLimit), err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return done, nil
-}
-
-// An execer is a connection or a transaction.
-type execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-func (q *statements) swap(ctx context.Context, c *sql.Conn, updates, inserts []write, identity []byte, done []bool) error {
-	if len(updates)+len(inserts) == 1 {
-		all := slices.Concat(updates, inserts)
-		n, err := q.write(ctx, c, updates, inserts, identity)
-		done[all[0].at] = n == 1
-		return err
-	}
-	tx, err := c.BeginTx(ctx, nil)
-	if err != nil {
-		return notExecuted(err)
-	}
-	defer func() { _ = tx.Rollback() }() // without effect after a commit
-	// In the order of the keys, so that two of them do not each wait for the other.
-	for _, all := range [][]write{updates, inserts} {
-		slices.SortFunc(all, func(a, b write) int { return slices.Compare(a.key, b.key) })
-	}
+	done, wrote := make([]bool, len(changes)), false
 	for _, part := range []struct{ updates, inserts []write }{{updates: updates}, {inserts: inserts}} {
 		all := slices.Concat(part.updates, part.inserts)
 		if len(all) == 0 {
 			continue
 		}
-		n, err := q.write(ctx, tx, part.updates, part.inserts, identity)
-		if err == nil {
-			err = q.note(ctx, tx, all, n, done)
+		n, err := s.write(ctx, changes[0].Key, part.updates, part.inserts, identity)
+		if tooLarge(err) {
+			err = fmt.Errorf("%w: %w", fallback.TooLarge(changes, packetLimit), err)
+		}
+		if wrote = wrote || n > 0; err == nil {
+			err = s.note(ctx, changes[0].Key, all, n, done)
+		}
+		if err != nil && wrote {
+			err = errors.New(err.Error()) // which says nothing of what was written before
 		}
 		if err != nil {
-			return notExecuted(err)
+			return nil, err
 		}
 	}
-	return tx.Commit()
+	return done, nil
 }
 
-// write sends one statement, for updates or for inserts, and returns how many rows it has changed.
-func (q *statements) write(ctx context.Context, c execer, updates, inserts []write, identity []byte) (int64, error) {
+// write sends one statement, for updates or for inserts, and returns how many records it has written. They are in the order of their
+// keys, so that two statements do not each wait for the other.
+func (s *store) write(ctx context.Context, key string, updates, inserts []write, identity []byte) (n int64, err error) {
+	for _, all := range [][]write{updates, inserts} {
+		slices.SortFunc(all, func(a, b write) int { return slices.Compare(a.key, b.key) })
+	}
+	err = s.do(ctx, key, writing, func(c *sql.Conn) (err error) {
+		n, err = s.sql.Load().write(ctx, c, updates, inserts, identity)
+		return err
+	})
+	if conflict(err) { // another transaction was in the way, and this one was rolled back
+		return 0, nil
+	}
+	return n, err
+}
+
+func (q *statements) write(ctx context.Context, c *sql.Conn, updates, inserts []write, identity []byte) (int64, error) {
 	var text string
 	var args []any
 	if n := len(updates); n > 0 {
@@ -299,32 +284,49 @@ func (q *statements) write(ctx context.Context, c execer, updates, inserts []wri
 	return r.RowsAffected()
 }
 
-// note tells which of the writes a statement has done. The transaction has locked what it has written.
-func (q *statements) note(ctx context.Context, tx *sql.Tx, all []write, n int64, done []bool) error {
+var errOvertaken = errors.New("mysql: a record was written again before it was known whether this process had written it")
+
+// note tells which of the writes a statement has done that has done n of them.
+func (s *store) note(ctx context.Context, key string, all []write, n int64, done []bool) error {
 	if n == 0 || n == int64(len(all)) {
 		for _, w := range all {
 			done[w.at] = n > 0
 		}
 		return nil
 	}
+	var found int64
+	err := s.do(ctx, key, reading, func(c *sql.Conn) (err error) {
+		found, err = s.sql.Load().note(ctx, c, all, done)
+		return err
+	})
+	if err == nil && found < n {
+		return errOvertaken
+	}
+	return err
+}
+
+// note tells which of the writes are there still, and how many.
+func (q *statements) note(ctx context.Context, c *sql.Conn, all []write, done []bool) (found int64, err error) {
 	to := make(map[string]write, len(all))
 	args := make([]any, len(all))
 	for i, w := range all {
 		to[string(w.key)], args[i] = w, w.key
 	}
-	rows, err := tx.QueryContext(ctx, q.versions(len(all)), args...)
+	rows, err := c.QueryContext(ctx, q.versions(len(all)), args...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var name []byte
 		var version int64
 		if err := rows.Scan(&name, &version); err != nil {
-			return err
+			return 0, err
 		}
-		w := to[string(name)]
-		done[w.at] = version == w.to
+		if w := to[string(name)]; version == w.to {
+			done[w.at] = true
+			found++
+		}
 	}
-	return rows.Err()
+	return found, rows.Err()
 }

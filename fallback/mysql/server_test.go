@@ -289,6 +289,33 @@ func (s *server) promote() {
 	s.now.Store(m)
 }
 
+// killClients ends the connections of "app", of which there is one at least.
+func (s *server) killClients() {
+	s.t.Helper()
+	db := s.open(s.now.Load())
+	defer db.Close()
+	rows, err := db.Query(`SELECT id FROM information_schema.processlist WHERE user = 'app'`)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			s.t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil || len(ids) == 0 {
+		s.t.Fatal(ids, err)
+	}
+	for _, id := range ids {
+		if _, err := db.Exec(fmt.Sprint("KILL ", id)); err != nil && numberOf(err) != 1094 { // it has left by itself
+			s.t.Fatal(err)
+		}
+	}
+}
+
 func (s *server) must(statements ...string) {
 	s.t.Helper()
 	s.on(s.now.Load(), statements...)

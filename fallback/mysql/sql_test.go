@@ -200,25 +200,7 @@ func TestMySQL_IdleConnectionsThatTheServerEnds(t *testing.T) {
 	s := startServer(t)
 	n := storetest.Attach(t, New(s.config("app"), options()))
 	for range 3 {
-		db := s.open(s.now.Load())
-		rows, err := db.Query(`SELECT id FROM information_schema.processlist WHERE user = 'app'`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ids []int64
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, id)
-		}
-		if err := db.Close(); err != nil || len(ids) == 0 {
-			t.Fatal(ids, err)
-		}
-		for _, id := range ids {
-			s.must(fmt.Sprint("KILL ", id))
-		}
+		s.killClients()
 		if _, err := n.Lock(t.Context(), fallback.LockRequest{Key: "k", Me: storetest.Alice, Block: 1}); err != nil {
 			t.Error(err)
 		}
