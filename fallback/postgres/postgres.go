@@ -29,7 +29,7 @@ type Options struct {
 	// tables in the schema.
 	Table string
 
-	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have two, and messages
+	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have eight, and messages
 	// one. Default: 4; negative: refused.
 	Conns int
 
@@ -107,7 +107,7 @@ func (s *store) connect() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.opened == 0 {
-		pulse, err := s.pool(2)
+		pulse, err := s.pool(pulseConns)
 		if err != nil {
 			return err
 		}
@@ -122,8 +122,12 @@ func (s *store) connect() error {
 	return nil
 }
 
+// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones while earlier calls hang.
+const pulseConns = 8
+
 func (s *store) pool(conns int32) (*pgxpool.Pool, error) {
 	c := s.config.Copy()
+	limit(c.ConnConfig)
 	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
 	p, err := pgxpool.NewWithConfig(context.Background(), c)
 	if err != nil {
@@ -158,7 +162,7 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn)
 	if strings.HasSuffix(key, "/s") {
 		p = s.pulse
 	}
-	for range max(s.opts.Conns, 2) + 1 {
+	for range max(s.opts.Conns, pulseConns) + 1 {
 		if err := ctx.Err(); err != nil {
 			return notSent(err)
 		}
@@ -168,6 +172,9 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn)
 		}
 		err = f(c)
 		ended := err != nil && c.Conn().IsClosed()
+		if readOnly(err) {
+			p.Reset() // the name in the config may lead to the new primary by now, and no connection of before does
+		}
 		c.Release()
 		if !ended || ctx.Err() != nil || h == writing && !pgconn.SafeToRetry(err) {
 			break
@@ -218,7 +225,7 @@ func (s *store) check(ctx context.Context, c *pgxpool.Conn) (missing bool, err e
 	case err != nil:
 		return false, err
 	case standby: // it may have been deposed a moment ago
-		return false, errors.New("postgres: the server is a standby: give the config its primary (target_session_attrs=read-write)")
+		return false, errStandby
 	case version < 130000:
 		return false, refusal("the server's version is %d, must be 130000 or later", version)
 	case fsync == "off":
@@ -229,6 +236,14 @@ func (s *store) check(ctx context.Context, c *pgxpool.Conn) (missing bool, err e
 		return false, refusal("table %s is unlogged or temporary, so the server loses it when it stops: ALTER TABLE ... SET LOGGED", s.opts.Table)
 	}
 	return persistence == nil, nil
+}
+
+var errStandby = errors.New("postgres: the server is a standby: give the config its primary (target_session_attrs=read-write)")
+
+// readOnly reports whether an error says that the server takes no writes.
+func readOnly(err error) bool {
+	code := codeOf(err)
+	return code == "55000" || code == "25006" || errors.Is(err, errStandby)
 }
 
 func refusal(format string, args ...any) error {

@@ -205,6 +205,14 @@ func (s *server) crash() {
 // promoted promotes the standby last saved, in a place of its own: the server goes on.
 func (s *server) promoted() *server {
 	s.t.Helper()
+	other := s.standby()
+	other.must(`SELECT pg_promote(true, 60)`)
+	return other
+}
+
+// standby starts the standby last saved, in a place of its own. It follows no server.
+func (s *server) standby() *server {
+	s.t.Helper()
 	dir, err := os.MkdirTemp("", "hfpg-")
 	if err != nil {
 		s.t.Fatal(err)
@@ -222,7 +230,6 @@ func (s *server) promoted() *server {
 	data := other.newDir()
 	s.run("cp", "-a", s.saved, data)
 	other.begin(data, "primary_conninfo=")
-	other.must(`SELECT pg_promote(true, 60)`)
 	return other
 }
 

@@ -96,6 +96,7 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 			return nil, err
 		}
 	}
+	limit(config)
 	if c, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}

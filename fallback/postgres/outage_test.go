@@ -1,0 +1,140 @@
+package postgres_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/postgres"
+	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/storetest"
+	"github.com/holdfast-go/holdfast/internal/takes"
+)
+
+// A way leads to a server. When the server has died without a word, nothing answers, and nothing is refused.
+type way struct {
+	lines storetest.Lines
+	line  *storetest.Line
+	to    storetest.Dialer
+	dead  atomic.Bool
+	dials atomic.Int32 // that wait for the dead server
+}
+
+func wayTo(t *testing.T, s *server) *way {
+	w := new(way)
+	w.line = w.lines.Another(t)
+	w.to = func(ctx context.Context, _, _ string) (net.Conn, error) { return s.connect(ctx) }
+	return w
+}
+
+func (w *way) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if w.dead.Load() {
+		w.dials.Add(1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return w.line.Through(w.to)(ctx, network, address)
+}
+
+func (w *way) attach(t *testing.T, s *server) fallback.Namespace {
+	t.Helper()
+	config := s.config("app")
+	config.ConnConfig.DialFunc = w.dial
+	n, err := postgres.New(config, options()).Attach(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// soon is less than pgconn and pgxpool give a server that has died, which are 15 seconds and 2 minutes.
+const soon = 10 * time.Second
+
+// renew renews as coord does, for which a call may take long.
+func renew(t *testing.T, n fallback.Namespace, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	_, err := n.Renew(ctx, "alice", fallback.Registration{TTL: time.Hour})
+	return err
+}
+
+// A server dies without a word, and calls that were given up have dialled it. Once another one answers at its address, sessions
+// are renewed at once, and not after all of these dials.
+func TestPostgres_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	w := wayTo(t, s)
+	n := w.attach(t, s)
+	defer n.Close()
+	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	w.dead.Store(true)
+	s.must(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`) // so that each call dials
+	var calls sync.WaitGroup
+	for range 3 {
+		calls.Go(func() {
+			if err := renew(t, n, time.Second); err == nil {
+				t.Error("a session was renewed without a server")
+			}
+		})
+	}
+	calls.Wait()
+	if n := w.dials.Load(); n < 2 {
+		t.Errorf("%d dials of the dead server, want more", n)
+	}
+	w.dead.Store(false)
+	await.Within(t, soon, "the session is renewed", func() bool { return renew(t, n, time.Second) == nil })
+}
+
+// The server dies under a call: its connection hangs, and so does the request to cancel. Close waits for neither for long.
+func TestPostgres_CloseLeavesADeadServerSoon(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	for _, greets := range []bool{false, true} { // whether the machine still takes connections
+		w := wayTo(t, s)
+		n := w.attach(t, s)
+		if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		w.dead.Store(!greets)
+		heal := w.line.Cut()
+		if err := renew(t, n, 100*time.Millisecond); err == nil {
+			t.Error("a session was renewed without a server")
+		}
+		began := time.Now()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > soon {
+			t.Errorf("Close took %v", took)
+		}
+		heal()
+	}
+}
+
+// The address leads to a standby for a while, as after a failover. Connections that were made meanwhile do not stay.
+func TestPostgres_AStandbyIsLeft(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	var to atomic.Pointer[server]
+	to.Store(s)
+	config := s.config("app")
+	config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) { return to.Load().connect(ctx) }
+	n := attach(t, postgres.New(config, options()))
+	lock(t, n, alice)
+	s.save()
+	to.Store(s.standby())
+	s.must(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`)
+	if _, err := n.Load(t.Context(), 0); err == nil {
+		t.Error("a standby is taken for the primary")
+	}
+	to.Store(s)
+	if _, err := n.Load(t.Context(), 0); err != nil {
+		t.Errorf("with the primary at the same address again: %v", err)
+	}
+}
