@@ -55,7 +55,7 @@ func nowhere(context.Context) (net.Conn, error) { return nil, net.ErrClosed }
 func BesideADeposed(t *testing.T, first To, open func(*Route) fallback.Arbiter, save func(), promote func() (to To, kill func())) {
 	t.Helper()
 	const margin, beside = 3 * time.Second, time.Second
-	opts := coord.Options{SessionTTL: 9 * time.Second, Margin: margin, Grace: 15 * time.Second}
+	opts := coord.Options{SessionTTL: 9 * time.Second, Margin: margin, Grace: 15 * time.Second, RenewEvery: 1500 * time.Millisecond}
 	var routes []*Route
 	start := func() fallback.Arbiter {
 		r := &Route{to: first}
