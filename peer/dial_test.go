@@ -1,6 +1,8 @@
 package peer
 
 import (
+	"crypto/tls"
+	"net"
 	"testing"
 	"time"
 
@@ -53,5 +55,39 @@ func TestFailing_AfterAStream(t *testing.T) {
 	eventually(t, "a failure again", func() bool { return len(a.Failing()) > 0 })
 	if f := a.Failing()[0]; f.Since.Before(ended) {
 		t.Errorf("it fails since %v before the stream ended: %v", ended.Sub(f.Since), f.Err)
+	}
+}
+
+// What accepts connections and closes them at once, as a proxy that reaches no node, is no node that refuses this one.
+func TestFailing_ClosedWithoutAWord(t *testing.T) {
+	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
+		for how, linger := range map[string]int{"closed": -1, "reset": 0} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				proxy, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer proxy.Close()
+				lines := newLogLines()
+				a := start(t, Options{Node: "a", TLS: secret, Logger: newLogger(lines)})
+				a.SetPeers(map[string]string{"b": proxy.Addr().String()})
+				for range 8 {
+					c, err := proxy.Accept()
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.(*net.TCPConn).SetLinger(linger)
+					c.Close()
+				}
+				all := a.Failing()
+				if len(all) != 1 || all[0].Connected {
+					t.Errorf("it counts as a node that refuses: %+v", all)
+				}
+				a.Close()
+				if len(lines.c) > 0 {
+					t.Error(<-lines.c)
+				}
+			})
+		}
 	}
 }

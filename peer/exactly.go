@@ -11,6 +11,7 @@ type exactly struct {
 	net.Conn
 	head []byte // of the record that is being read, as far as it has come
 	left int    // bytes of its body that have not come
+	came bool   // something has come
 }
 
 const tlsHead = 5 // a type, two bytes of version, two of length
@@ -22,6 +23,7 @@ func (c *exactly) Read(b []byte) (int, error) {
 		return n, err
 	}
 	n, err := c.Conn.Read(b[:min(len(b), tlsHead-len(c.head))])
+	c.came = c.came || n > 0
 	c.head = append(c.head, b[:n]...)
 	if len(c.head) == tlsHead {
 		c.left = int(binary.BigEndian.Uint16(c.head[3:]))

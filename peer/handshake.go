@@ -102,17 +102,18 @@ func (c *conversation) startTLS() error {
 	if c.t.client == nil {
 		return nil
 	}
+	below := &exactly{Conn: c.conn}
 	var tc *tls.Conn
 	if c.dial {
-		tc = tls.Client(&exactly{Conn: c.conn}, c.t.client)
+		tc = tls.Client(below, c.t.client)
 	} else {
-		tc = tls.Server(&exactly{Conn: c.conn}, c.t.server)
+		tc = tls.Server(below, c.t.server)
 	}
 	if err := tc.HandshakeContext(context.Background()); err != nil { // the socket has a deadline
 		if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 			return refuse(codeSettings, "one side uses TLS, the other does not")
 		}
-		if err == io.EOF && !c.dial { // unwrapped: before the first record
+		if !below.came && isClosed(err) {
 			return errSilent
 		}
 		return fmt.Errorf("peer: TLS: %w", err)
@@ -180,6 +181,9 @@ func (c *conversation) hellos() error {
 		}
 		c.spoken = true
 		if _, err := c.conn.Write(first); err != nil {
+			if c.safe == nil && isClosed(err) { // nothing has come
+				err = errSilent
+			}
 			return err
 		}
 	}

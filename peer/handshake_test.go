@@ -223,10 +223,24 @@ func TestSilence(t *testing.T) {
 				io.Copy(io.Discard, c) // until it has been closed
 				c.Close()
 			}
+			for range 10 {
+				c := dialRaw(t, a)
+				c.(*net.TCPConn).SetLinger(0) // it ends with a reset
+				c.Close()
+			}
 			c := dialRaw(t, a)
 			io.WriteString(c, "garbage, of which there is enough to see what it is")
 			if line := await(t, lines.c); !strings.Contains(line, "not a peer") && !strings.Contains(line, "uses TLS") {
 				t.Error(line)
+			}
+			c.Close()
+			eventually(t, "all have ended", func() bool {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return len(a.from) == 0
+			})
+			if len(lines.c) > 0 {
+				t.Error(<-lines.c)
 			}
 		})
 	}
@@ -407,13 +421,16 @@ func TestFollow(t *testing.T) {
 	for _, c := range []struct {
 		id uint64
 		ok bool
-	}{{5, true}, {4, false}, {5, false}, {6, true}} {
+	}{{0, false}, {5, true}, {4, false}, {5, false}, {6, true}} {
 		x, y := net.Pipe()
 		defer x.Close()
 		defer y.Close()
 		s, prev, err := b.follow("a", c.id, &conversation{sock: x})
 		if (err == nil) != c.ok {
 			t.Fatalf("%d: %v", c.id, err)
+		}
+		if c.id == 0 && len(b.peers) > 0 {
+			t.Error("a node that is refused counts as a stranger for good")
 		}
 		if c.ok {
 			if len(ss) > 0 && (prev != ss[0] || !prev.closed.Load()) {

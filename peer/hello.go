@@ -76,9 +76,15 @@ func isQuiet(err error) bool {
 	return ok && (r.code == codeDuplicate || r.code == codeGone)
 }
 
-// errSilent: the dialler has closed the connection without a word, as health checks do, and nodes that gave a dial up
-// in the moment when it succeeded. A listener does not log it.
+// errSilent: the other side has closed the connection without a word. Diallers do, as health checks, and nodes that gave
+// a dial up in the moment when it succeeded: a listener does not log it. So do proxies that reach no node behind them:
+// a dialler has reached none.
 var errSilent = errors.New("peer: the connection was closed without a word")
+
+// isClosed reports whether err says that the other side has closed the connection, in any way.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
 
 // logKey says which errors are the same for the log: texts contain ports, and what the other side
 // has sent.
@@ -165,7 +171,7 @@ func readPreamble(c net.Conn) error {
 	case bytes.HasPrefix(got, []byte("GET ")), bytes.HasPrefix(got, []byte("POST ")),
 		bytes.HasPrefix(got, []byte("HEAD ")), bytes.HasPrefix(got, []byte("HTTP/")):
 		return refuse(codeSettings, "speaks HTTP, and is not a peer")
-	case n == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case n == 0 && isClosed(err):
 		return errSilent
 	case err != nil:
 		return err

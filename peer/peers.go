@@ -185,10 +185,10 @@ func (t *Transport) follow(name string, id uint64, by *conversation) (s, prev *S
 	if err := t.may(name); err != nil {
 		return nil, nil, err
 	}
-	p := t.peer(name)
-	if id <= p.seen {
+	if p := t.peers[name]; id == 0 || p != nil && id <= p.seen {
 		return nil, nil, refuse(codeDuplicate, "a newer stream was seen") // the decider has closed this one
 	}
+	p := t.peer(name)
 	p.seen = id
 	if p.cur != nil {
 		p.cur.Close(ErrReplaced) // so has the decider done
