@@ -69,8 +69,9 @@ func (d *debounce) due() (time.Time, bool) {
 // drop takes members out of the settled membership that are known to be gone, and returns it: what
 // they should have is free, so there is nothing to wait for. If the process of such a member has
 // started again under its name, it takes that place at once. Only what others would have to give
-// away waits until nothing changes. It reports false if there is none.
-func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
+// away waits until nothing changes. A member that is there all the same is a new one. It reports
+// false if there is none that is gone.
+func (d *debounce) drop(now time.Time, gone func(name string) bool) ([]string, bool) {
 	if !d.settled || !slices.ContainsFunc(d.value, gone) {
 		return nil, false
 	}
@@ -84,8 +85,11 @@ func (d *debounce) drop(gone func(name string) bool) ([]string, bool) {
 	}
 	slices.Sort(value)
 	d.value = value
-	if slices.Equal(d.seen, d.value) {
+	switch {
+	case slices.Equal(d.seen, d.value):
 		d.pending = false
+	case !d.pending:
+		d.pending, d.first, d.last = true, now, now
 	}
 	return d.value, true
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -13,7 +15,7 @@ func TestDebounce_DropsWhatIsGone(t *testing.T) {
 	begin := time.Unix(1, 0)
 	d := newDebounce(2*time.Second, 10*time.Second, begin)
 	gone := func(name string) bool { return name == "b" }
-	if _, ok := d.drop(gone); ok {
+	if _, ok := d.drop(begin, gone); ok {
 		t.Error("nothing has settled, and something is dropped")
 	}
 	d.release(begin)
@@ -23,17 +25,17 @@ func TestDebounce_DropsWhatIsGone(t *testing.T) {
 		t.Fatal(got, ok)
 	}
 	d.observe(now, []string{"a", "c"})
-	if got, ok := d.drop(gone); !ok || !slices.Equal(got, []string{"a", "c"}) {
+	if got, ok := d.drop(now, gone); !ok || !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("the membership without b is %v, %v", got, ok)
 	}
 	if at, ok := d.due(); ok {
 		t.Errorf("nothing else has changed, and something is due at %v", at)
 	}
-	if _, ok := d.drop(gone); ok {
+	if _, ok := d.drop(now, gone); ok {
 		t.Error("b is dropped twice")
 	}
 	d.observe(now, []string{"a", "c", "d"})
-	if got, ok := d.drop(func(name string) bool { return name == "c" }); !ok || !slices.Equal(got, []string{"a"}) {
+	if got, ok := d.drop(now, func(name string) bool { return name == "c" }); !ok || !slices.Equal(got, []string{"a"}) {
 		t.Errorf("the membership without c is %v, %v", got, ok)
 	}
 	if at, ok := d.due(); !ok || !at.Equal(now.Add(2*time.Second)) {
@@ -53,7 +55,7 @@ func TestDebounce_AProcessThatStartsAgainTakesItsPlace(t *testing.T) {
 		t.Fatal("nothing has settled")
 	}
 	d.observe(now, []string{"shop-0/A", "shop-1/B", "shop-1/Z", "shop-2/C", "shop-3/D"})
-	got, ok := d.drop(func(name string) bool { return name == "shop-1/B" })
+	got, ok := d.drop(now, func(name string) bool { return name == "shop-1/B" })
 	if want := []string{"shop-0/A", "shop-1/Z", "shop-2/C"}; !ok || !slices.Equal(got, want) {
 		t.Errorf("the membership is %v, %v, want %v", got, ok, want)
 	}
@@ -94,4 +96,56 @@ func TestStep_AProcessStartsAgainAtItsAddress(t *testing.T) {
 		}
 		r.cancel()
 	}
+}
+
+// A member that leaves and is there again before the ring has looked, and one that is there though
+// it is said to be gone, have lost their places. The first one is placed as a new one is, the other
+// one when it is not gone any more.
+func TestStep_WhatIsGoneAndThere(t *testing.T) {
+	o := options("a")
+	gone := false
+	o.Gone = func(name string) bool { return gone && name == "b" }
+	r, err := newRing(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.cancel()
+	b := ring.Node{Name: "b", State: ring.Active}
+	r.roster.nodes["a"], r.roster.nodes["b"] = ring.Node{Name: "a", State: ring.Active}, b
+	now := time.Now()
+	d := newDebounce(o.Debounce, o.MaxDebounce, now)
+	r.searched.Store(true)
+	placed := func(after time.Duration, want ...string) {
+		t.Helper()
+		now = now.Add(after)
+		r.step(d, now)
+		if got := r.View().Placement().Members(); !slices.Equal(got, want) {
+			t.Fatalf("placed are %v, want %v", got, want)
+		}
+	}
+	due := func() {
+		t.Helper()
+		if at, ok := d.due(); !ok || !at.Equal(now.Add(o.Debounce)) {
+			t.Fatalf("due in %v, %v", at.Sub(now), ok)
+		}
+	}
+	placed(0)
+	placed(o.Debounce, "a", "b")
+	r.roster.NotifyLeave(&memberlist.Node{Name: "b", State: memberlist.StateLeft})
+	r.roster.nodes["b"] = b
+	placed(time.Second, "a")
+	due()
+	placed(o.Debounce, "a", "b")
+	gone = true
+	placed(time.Second, "a")
+	v := r.View()
+	for range 3 {
+		due()
+		placed(o.Debounce, "a")
+	}
+	if r.View() != v {
+		t.Error("a View for nothing")
+	}
+	gone = false
+	placed(o.Debounce, "a", "b")
 }

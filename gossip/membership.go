@@ -328,10 +328,11 @@ func (r *Ring) step(d *debounce, now time.Time) {
 			r.former[name] = true
 		}
 	}
-	if fewer, ok := d.drop(func(name string) bool { return gone(name) || r.former[name] }); ok {
+	if fewer, ok := d.drop(now, func(name string) bool { return gone(name) || r.former[name] }); ok {
 		members, changed = fewer, true
 	}
-	if changed {
+	// If it is as placed, a member that is gone was to be placed anew.
+	if changed && (at.IsZero() || !slices.Equal(members, p.Members())) {
 		settled, err := ring.Place(members, r.opts.Partitions)
 		if err != nil {
 			r.opts.Logger.Warn("holdfast: the placement stays as it was", "error", err)
