@@ -329,16 +329,19 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 	}
 }
 
-// discover returns the gossip addresses that are registered at the arbiter.
+// discover returns the gossip addresses that are registered at the arbiter. It asks unless all nodes are here, and the addresses
+// that it found last are theirs: as many may be here as then, of which one has left since.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	if n := x.heard.registered.Load(); n > 0 { // else there may be no ring yet
-		for _, here := range x.ring.View().Live() {
-			if !here.Unlisted { // else it has no session
+		here := map[string]bool{x.ring.Gossip(): true}
+		for _, node := range x.ring.View().Live() {
+			here[node.Gossip] = true
+			if !node.Unlisted { // else it has no session
 				n--
 			}
 		}
-		if n == 0 {
-			return x.begin.addrs, nil // all nodes are here
+		if n == 0 && !slices.ContainsFunc(x.begin.addrs, func(addr string) bool { return !here[addr] }) {
+			return x.begin.addrs, nil
 		}
 	}
 	addrs, err := x.members.ask(ctx)

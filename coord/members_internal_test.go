@@ -4,6 +4,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A session that the arbiter lists no more may be dead, and its node is known for as long as it may take to renew, however long ago it was listed.
@@ -64,4 +67,37 @@ func TestMembers_AListOfBefore(t *testing.T) {
 	if !m.has("two") || m.gone("two") {
 		t.Error("the node is not back")
 	}
+}
+
+// A node that has left is dialled no more, also where as many sessions are registered again as nodes are here before any search has
+// found that one is missing.
+func TestDiscover_ANodeThatHasLeft(t *testing.T) {
+	c := enter(t, fallback.NewMemory(), &Options{})
+	views, err := ring.NewViews(c.opts.Partitions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &cluster{c: c, ring: &observing{views: views}}
+	x.members = newMembers(x)
+	a, b := ring.Node{Name: "a", Gossip: "10.0.0.1:7946"}, ring.Node{Name: "b", Gossip: "10.0.0.2:7946"}
+	for _, n := range []ring.Node{a, b} {
+		register(t, c, n.Name, card{Node: n.Name, Gossip: n.Gossip})
+	}
+	finds := func(want ...string) {
+		t.Helper()
+		got, err := x.discover(t.Context())
+		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("it finds %v, %v, want %v", got, err, want)
+		}
+	}
+	finds(a.Gossip, b.Gossip)
+	views.Publish([]ring.Node{a, b}, views.Now().Placement(), time.Now())
+	x.heard.registered.Store(2)
+	if err := c.remote.ns.CloseSession(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	finds(a.Gossip, b.Gossip) // all are here: the arbiter is not asked
+	views.Publish([]ring.Node{b}, views.Now().Placement(), time.Now())
+	x.heard.registered.Store(1)
+	finds(b.Gossip)
 }
