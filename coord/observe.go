@@ -176,15 +176,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 	if _, err := x.members.ask(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	keepalive := time.Duration(0)
-	for _, k := range x.members.listed() {
-		if k.Keepalive > 0 && (keepalive == 0 || k.Keepalive < keepalive) {
-			keepalive = k.Keepalive
-		}
-	}
-	if keepalive < 10*time.Millisecond {
-		keepalive = o.Keepalive
-	}
+	keepalive, _ := x.keepalives()
 	streams := peer.Options{
 		Node: x.self.name, Namespace: short(c.opts.Namespace), Version: c.opts.version(), Frames: frameVersions, TLS: o.PeerTLS, Keepalive: keepalive,
 		Verify: x.members.verify, Handler: x, Logger: c.opts.Logger, Listener: seen.silent,
@@ -236,17 +228,49 @@ func (o *observing) show() {
 	}
 	slices.SortFunc(live, func(a, b ring.Node) int { return strings.Compare(a.Name, b.Name) })
 	o.views.Publish(live, o.View().Placement(), time.Time{})
+	o.x.net.SetKeepalive(o.x.keepalives())
 	for _, l := range o.x.all() {
 		l.introduced()
 	}
 }
 
+// keepalives returns the shortest and the longest Keepalive of the nodes that are listed: they differ while a deployment changes
+// SessionTTL.
+func (x *cluster) keepalives() (shortest, longest time.Duration) {
+	for _, k := range x.members.listed() {
+		if k.Keepalive < 10*time.Millisecond { // a node of an older release, or what none may have
+			continue
+		}
+		if longest = max(longest, k.Keepalive); shortest == 0 || k.Keepalive < shortest {
+			shortest = k.Keepalive
+		}
+	}
+	if longest == 0 {
+		own := x.c.opts.Cluster.Keepalive
+		return own, own
+	}
+	return shortest, longest
+}
+
 // introduced notes the sessions of the other node, which tells an observer nothing.
 func (l *link) introduced() {
-	for _, session := range l.x.members.sessionsOf(l.Node()) {
+	listed := l.x.members.sessionsOf(l.Node())
+	for _, session := range listed {
 		l.session.Store(&session)
 		l.x.streams.links.Store(session, l)
 	}
+	l.unlist(func(session string) bool { return l.down.Load() || !slices.Contains(listed, session) })
+}
+
+// unlist takes the stream out of the list, under those sessions.
+func (l *link) unlist(over func(session string) bool) {
+	links := &l.x.streams.links
+	links.Range(func(session, other any) bool {
+		if other == l && over(session.(string)) {
+			links.CompareAndDelete(session, l)
+		}
+		return true
+	})
 }
 
 // keepObserving keeps the list of nodes and the published key fresh, until the coordinator stops.
@@ -402,9 +426,7 @@ func (x *cluster) observes(l *link) {
 func (x *cluster) endsWatch(l *link) {
 	l.unanswered()
 	if x.self.observing != nil {
-		for _, session := range x.members.sessionsOf(l.Node()) {
-			x.streams.links.CompareAndDelete(session, l)
-		}
+		l.unlist(func(string) bool { return true }) // whether they are listed yet or not
 	}
 	x.streams.mu.Lock()
 	defer x.streams.mu.Unlock()

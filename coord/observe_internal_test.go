@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -222,4 +224,51 @@ func TestObserve_TheKeyIsPublishedForAShortTime(t *testing.T) {
 		t.Error(err)
 	}
 	await.Until(t, "the key is gone", func() bool { return load().Fence == 0 })
+}
+
+// While a deployment changes SessionTTL, an observer keeps its streams to nodes of both Keepalives.
+func TestObserve_NodesWithDifferentKeepalives(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	a, o := fallback.NewMemory(), small()
+	o.Cluster.Keepalive = 400 * time.Millisecond
+	c := enter(t, a, o)
+	register(t, c, "quick", card{Node: "quick", Keepalive: 100 * time.Millisecond})
+	register(t, c, "none", card{Node: "none", Keepalive: time.Millisecond})
+	op := enter(t, a, &Options{Name: "op", Observe: true})
+	if shortest, longest := op.cluster.keepalives(); shortest != 100*time.Millisecond || longest != o.Cluster.Keepalive {
+		t.Errorf("they are from %v to %v", shortest, longest)
+	}
+	l := op.cluster.linkNode(c.cluster.self.name)
+	await.Throughout(t, 2*time.Second, "the stream lasts", func() bool { return !l.down.Load() })
+}
+
+// An observer forgets the sessions of a node that are not listed any more, and with a stream all of them.
+func TestObserve_SessionsThatHaveEnded(t *testing.T) {
+	a := fallback.NewMemory()
+	c := enter(t, a, small())
+	op := enter(t, a, &Options{Name: "op", Observe: true})
+	x, node := op.cluster, c.cluster.self.name
+	l := x.linkNode(node)
+	sessions := func() (all []string) {
+		x.streams.links.Range(func(session, other any) bool {
+			if other == l {
+				all = append(all, session.(string))
+			}
+			return true
+		})
+		return all
+	}
+	x.streams.links.Store("ended", l)
+	l.introduced()
+	if got, want := sessions(), []string{c.sessions.id()}; !slices.Equal(got, want) {
+		t.Errorf("the stream is that of %q, want %q", got, want)
+	}
+	x.streams.links.Store("ended", l)
+	l.s.Close(errAgain)
+	await.Until(t, "it is forgotten", func() bool { return l.down.Load() && len(sessions()) == 0 })
+	l.introduced()
+	if got := sessions(); len(got) > 0 {
+		t.Errorf("the stream has ended, and is that of %q", got)
+	}
 }

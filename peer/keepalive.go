@@ -15,6 +15,32 @@ const (
 	deadTicks         = 10 // 2.5 keepalives
 )
 
+const leastKeepalive = 10 * time.Millisecond
+
+// rhythm is what SetKeepalive has set.
+type rhythm struct{ send, hear time.Duration }
+
+// tick is how often all streams are looked at.
+func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time.Millisecond) }
+
+// dead is after how many ticks a stream is dead.
+func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send) }
+
+// SetKeepalive replaces Options.Keepalive, where those of the other nodes differ: send, the shortest
+// one, is the longest time for which nothing is sent, and after 2.5 of hear, the longest one, a
+// stream is closed. It never blocks.
+func (t *Transport) SetKeepalive(send, hear time.Duration) {
+	send = max(send, leastKeepalive)
+	r := rhythm{send, max(send, hear)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	select {
+	case <-t.rhythms:
+	default:
+	}
+	t.rhythms <- r // it has room
+}
+
 // watch is what the keepalive goroutine knows about a stream.
 type watch struct {
 	reads, writes         uint64 // as seen last
@@ -22,26 +48,33 @@ type watch struct {
 }
 
 func (t *Transport) keepalive() {
-	ticker := time.NewTicker(max(t.opts.Keepalive/ticksPerKeepalive, time.Millisecond))
+	r := rhythm{t.opts.Keepalive, t.opts.Keepalive}
+	ticker := time.NewTicker(r.tick())
 	defer ticker.Stop()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
+		case next := <-t.rhythms:
+			if next != r {
+				r = next
+				ticker.Reset(r.tick())
+			}
+			continue
 		case <-ticker.C:
 		}
 		for _, s := range *t.streams.Load() {
-			s.tick()
+			s.tick(r.dead())
 		}
 	}
 }
 
-// tick is one look at one stream.
-func (s *Stream) tick() {
+// tick is one look at one stream, which is dead after so many of them.
+func (s *Stream) tick(dead int) {
 	w := &s.watch
 	if n := s.reads.Load(); n != w.reads {
 		w.reads, w.silent = n, 0
-	} else if w.silent++; w.silent >= deadTicks {
+	} else if w.silent++; w.silent >= dead {
 		s.Close(ErrSilent)
 		return
 	}
@@ -52,7 +85,7 @@ func (s *Stream) tick() {
 	}
 	if queued == 0 {
 		w.stalled = 0
-	} else if w.stalled++; w.stalled >= deadTicks {
+	} else if w.stalled++; w.stalled >= dead {
 		s.Close(ErrStalled)
 		return
 	}

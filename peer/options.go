@@ -52,8 +52,8 @@ type Options struct {
 
 	// Keepalive is the longest time for which nothing is sent. A stream is closed after 2.5
 	// of them (at most 2.75) in which nothing arrived, or in which bytes were waiting and
-	// the peer took none. It must be about the same on all nodes. Default: 1 s. At least 10
-	// ms.
+	// the peer took none. It must be about the same on all nodes, unless
+	// [Transport.SetKeepalive] tells what theirs are. Default: 1 s. At least 10 ms.
 	Keepalive time.Duration
 
 	// Retry is the first pause between two attempts to reach a node; it doubles up to 20
@@ -158,7 +158,7 @@ func (o Options) validate() (Options, error) {
 		return o, wrong("Handler", "is missing")
 	case o.Frames.Oldest > o.Frames.Newest:
 		return o, wrong("Frames", "are from %d to %d: Oldest must not be above Newest", o.Frames.Oldest, o.Frames.Newest)
-	case o.Keepalive < 10*time.Millisecond:
+	case o.Keepalive < leastKeepalive:
 		return o, wrong("Keepalive", "is %v, must be at least 10ms", o.Keepalive)
 	case o.Verify != nil && o.TLS == nil:
 		return o, wrong("Verify", "is set, but TLS is not: nothing proves a name")

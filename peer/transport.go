@@ -24,6 +24,7 @@ type Transport struct {
 	ctx      context.Context    // ends with Close
 	cancel   context.CancelFunc //
 	soon     chan struct{}      // capacity 1: FlushSoon was called
+	rhythms  chan rhythm        // capacity 1: that SetKeepalive has set
 	strange  chan struct{}      // a token for each inbound connection that has not authenticated yet
 	dials    chan struct{}      // a token for each attempt to reach a node
 	client   *tls.Config        // nil without TLS
@@ -67,6 +68,7 @@ func Start(opts Options) (*Transport, error) {
 	t := &Transport{
 		opts: opts, listener: l, log: newLimitedLog(opts.Logger), unknown: newLimitedLog(opts.Logger),
 		soon:     make(chan struct{}, 1),
+		rhythms:  make(chan rhythm, 1),
 		strange:  make(chan struct{}, maxGreeting),
 		dials:    make(chan struct{}, maxDials),
 		from:     make(map[netip.Addr]int),

@@ -150,6 +150,31 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
+// A transport whose peers have different keepalives sends by the shortest, and waits by the longest.
+func TestSetKeepalive(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	const short, long = 100 * time.Millisecond, 800 * time.Millisecond
+	e, up := newEvents(t), make(chan *Stream, 1)
+	a := start(t, Options{Node: "a", Handler: e, Keepalive: short})
+	b := start(t, Options{Node: "b", Keepalive: long, Handler: handler{up: func(s *Stream) { up <- s }}})
+	a.SetKeepalive(short, short)
+	a.SetKeepalive(short, long)
+	peers(a, b)
+	s, other := await(t, e.ups), await(t, up)
+	eventually(t, "keepalives", func() bool { return len(e.downs) > 0 || s.reads.Load() > 3 })
+	if sent, heard := other.reads.Load(), s.reads.Load(); sent < 2*heard {
+		t.Errorf("it has sent %d keepalives, and heard %d", sent, heard)
+	}
+	if len(e.downs) > 0 {
+		t.Error(<-e.downs)
+	}
+	a.SetKeepalive(short, short)
+	if err := await(t, e.downs); !errors.Is(err, ErrSilent) {
+		t.Error(err)
+	}
+}
+
 // After a cut the follower never saw go: it is refused only until the keepalive has ended
 // the half-open stream.
 func TestHalfOpen(t *testing.T) {
