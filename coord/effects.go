@@ -114,6 +114,9 @@ func (a *after) do(c *Coordinator) {
 	if len(a.Releases) > 0 {
 		c.debts.releases.add(a.Releases...)
 	}
+	if len(a.Heard) > 0 {
+		c.debts.releases.addHeard(a.Heard)
+	}
 	if len(a.Losses) > 0 {
 		c.tellLosses(a.Losses)
 	}

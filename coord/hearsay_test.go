@@ -419,3 +419,55 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 		await.Until(t, "b has given the key back", func() bool { id, _ := holderOf(a, key); return id.Session == "" })
 	}
 }
+
+// Forged messages that ask for what this process has not got do not fill its memory while the arbiter takes no releases, whether it
+// does not answer or refuses them. What the process itself gives back always counts.
+func TestHeard_ReleasesAreBounded(t *testing.T) {
+	for name, refuses := range map[string]bool{"silent": false, "refuses": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			over := make(chan struct{})
+			end := sync.OnceFunc(func() { close(over) })
+			defer end()
+			c := enter(t, &unlocker{fallback.NewMemory(), func([]fallback.Release) error {
+				select {
+				case <-over:
+					return nil
+				default:
+				}
+				if refuses {
+					return errors.New("not now")
+				}
+				<-over
+				return nil
+			}}, &Options{SessionTTL: time.Minute, Grace: 80 * time.Second, RetryEvery: 20 * time.Millisecond})
+			l, err := c.Lock(t.Context(), "mine") // the first request
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &c.debts.releases
+			undone := func() int {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return max(r.undone, len(r.pending)+len(r.failed))
+			}
+			s := c.sessions.current()
+			for i := range 2000 {
+				c.handle(s, fallback.Message{Kind: fallback.Wake, Key: fmt.Sprint("w", i), Request: 1})
+				c.handle(s, fallback.Message{Kind: fallback.Ask, Key: fmt.Sprint("a", i), Request: 1})
+			}
+			if n := undone(); n != maxHeard {
+				t.Errorf("%d releases are to be sent, want %d", n, maxHeard)
+			}
+			r.add(c.parts[0].ReleaseOf("k", fallback.Identity{Session: s.ID, Request: 1}))
+			if n := undone(); n != maxHeard+1 {
+				t.Errorf("with one of its own %d are to be sent", n)
+			}
+			end()
+			await.Until(t, "all are sent", func() bool { return undone() == 0 })
+			if err := l.Unlock(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -13,9 +13,10 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      mutex[leafRank] // protects pending and failed
+	mu      mutex[leafRank] // protects pending, failed and undone
 	pending []fallback.Release
 	failed  []fallback.Release
+	undone  int           // how many there are: in pending, in failed, and under way
 	signal  chan struct{} // capacity 1: pending is not empty
 	resend  chan struct{} // capacity 1: failed is not empty
 	senders atomic.Int32  // that have been relieved, with batches under way
@@ -28,23 +29,42 @@ func (r *releaser) init() { r.signal, r.resend = make(chan struct{}, 1), make(ch
 
 func (r *releaser) add(more ...fallback.Release) {
 	r.mu.Lock()
-	r.pending = append(r.pending, more...)
+	r.put(more)
 	r.mu.Unlock()
-	select {
-	case r.signal <- struct{}{}:
-	default:
-	}
+	signal(r.signal)
 }
 
-// again is add for those that were sent in vain.
+// maxHeard is up to how many releases those are taken of which only messages say that they are due. Others can send any number of such
+// messages. For what is left out the arbiter, or the key's owner, asks again where a caller waits; a promise lapses.
+const maxHeard = 1024
+
+// addHeard is add for those.
+func (r *releaser) addHeard(more []fallback.Release) {
+	r.mu.Lock()
+	r.put(more[:min(len(more), max(0, maxHeard-r.undone))])
+	r.mu.Unlock()
+	signal(r.signal)
+}
+
+// put adds to pending. The mutex is held.
+func (r *releaser) put(more []fallback.Release) {
+	r.pending = append(r.pending, more...)
+	r.undone += len(more)
+}
+
+// done notes that so many have been acknowledged.
+func (r *releaser) done(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.undone -= n
+}
+
+// again is for those that were sent in vain.
 func (r *releaser) again(failed []fallback.Release) {
 	r.mu.Lock()
 	r.failed = append(r.failed, failed...)
 	r.mu.Unlock()
-	select {
-	case r.resend <- struct{}{}:
-	default:
-	}
+	signal(r.resend)
 }
 
 func (r *releaser) takeFailed() []fallback.Release {
@@ -93,6 +113,7 @@ func (c *Coordinator) sendReleases() {
 		for batch := c.debts.releases.next(); len(batch) > 0; batch = c.debts.releases.next() {
 			relief.Reset(c.opts.RetryEvery / 16)
 			left, _ := c.sendBatch(c.life.ctx, batch, c.answers())
+			c.debts.releases.done(len(batch) - len(left))
 			if len(left) > 0 {
 				c.debts.releases.again(left)
 			}
@@ -144,7 +165,10 @@ func (c *Coordinator) resendReleases() {
 			return
 		case <-timer.C:
 		}
-		if left, _ := c.sendAll(c.life.ctx, c.debts.releases.takeFailed()); len(left) > 0 {
+		failed := c.debts.releases.takeFailed()
+		left, _ := c.sendAll(c.life.ctx, failed)
+		c.debts.releases.done(len(failed) - len(left))
+		if len(left) > 0 {
 			c.debts.releases.again(left)
 		}
 	}

@@ -107,12 +107,13 @@ type Effects struct {
 	Wake     *Waiter           // has its turn, or was refused
 	Wakes    []*Waiter         // more of them
 	Releases []fallback.Release
-	Losses   []Loss    // to be told: their contexts have ended
-	Sooner   time.Time // a hold lapses sooner than the clock is looked at
-	Idle     bool      // no other node is known to wait for a hold that is given back
-	Adopt    bool      // holds have lost their owner
-	Balance  bool      // the record of a partition may name this node: it has to look
-	Absent   bool      // a holder is in the way that cannot be asked: is its session dead?
+	Heard    []fallback.Release // the same, of what only a message says that this node has: some may be left out
+	Losses   []Loss             // to be told: their contexts have ended
+	Sooner   time.Time          // a hold lapses sooner than the clock is looked at
+	Idle     bool               // no other node is known to wait for a hold that is given back
+	Adopt    bool               // holds have lost their owner
+	Balance  bool               // the record of a partition may name this node: it has to look
+	Absent   bool               // a holder is in the way that cannot be asked: is its session dead?
 }
 
 // A Cause is why a lock was lost.

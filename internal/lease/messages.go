@@ -28,7 +28,7 @@ func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Eff
 	case guard.OnItsWay && k != nil && k.request.link != nil && k.request.id() == id: // no request of the arbiter's: the message lies
 	case p.toCome(id): // the message lies
 	default:
-		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
+		fx.Heard = append(fx.Heard, p.ReleaseOf(key, id))
 	}
 }
 
@@ -51,7 +51,7 @@ func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *E
 		k.asked = true // the owner's grant is on its way, and the row came first
 	case p.toCome(id): // the message lies
 	default:
-		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
+		fx.Heard = append(fx.Heard, p.ReleaseOf(key, id))
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 		// As a rule a recall has met the release that is on its way. If there was a row, the owner that has read it removes it. If it only
 		// asks, this node removes it itself, but no row of another session: the owner may be mistaken, and rows of dead sessions are evicted.
 		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID && !p.toCome(id) {
-			fx.Releases = append(fx.Releases, p.ReleaseOf(string(f.Key), id))
+			fx.Heard = append(fx.Heard, p.ReleaseOf(string(f.Key), id))
 		}
 	}
 }

@@ -274,6 +274,7 @@ func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	for _, x := range fx.Wakes {
 		n.woken(x)
 	}
+	fx.Releases = append(fx.Releases, fx.Heard...)
 	slices.SortStableFunc(fx.Releases, func(a, b fallback.Release) int { return strings.Compare(a.Key, b.Key) })
 	slices.SortStableFunc(fx.Losses, func(a, b lease.Loss) int { return strings.Compare(a.Key, b.Key) })
 	for _, r := range fx.Releases {
