@@ -197,8 +197,9 @@ func newWaiter() any { return &lease.Waiter{Value: &lease.Seat{Ready: make(chan 
 
 // ended returns an error that matches the ctx's Err and its cause.
 func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
 	}
-	return ctx.Err()
+	return fmt.Errorf("%w: %w", err, cause)
 }

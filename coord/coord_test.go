@@ -144,21 +144,22 @@ func TestAWaitEndsWithItsContextAndSaysWhy(t *testing.T) {
 		here, there := start(t, a, nil), start(t, a, nil)
 		l := lock(t, here, "k")
 		defer l.Unlock()
-		why := errors.New("why")
-		for _, c := range []*coord.Coordinator{here, there} {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, why)
-			defer cancel()
-			_, err := c.Lock(ctx, "k")
-			for _, want := range []error{context.DeadlineExceeded, why, coord.ErrLocked} {
-				if !errors.Is(err, want) {
-					t.Errorf("%v is not %v", err, want)
+		for _, why := range []error{errors.New("why"), fmt.Errorf("why: %w", context.DeadlineExceeded)} {
+			for _, c := range []*coord.Coordinator{here, there} {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, why)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				for _, want := range []error{context.DeadlineExceeded, why, coord.ErrLocked} {
+					if !errors.Is(err, want) {
+						t.Errorf("%v is not %v", err, want)
+					}
 				}
-			}
-			if errors.Is(err, coord.ErrUnavailable) {
-				t.Errorf("contended is not unavailable (rule 10): %v", err)
-			}
-			if _, err := c.Lock(ctx, "free"); !errors.Is(err, why) {
-				t.Errorf("with a ctx that has ended: %v", err)
+				if errors.Is(err, coord.ErrUnavailable) {
+					t.Errorf("contended is not unavailable (rule 10): %v", err)
+				}
+				if _, err := c.Lock(ctx, "free"); !errors.Is(err, why) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("with a ctx that has ended: %v", err)
+				}
 			}
 		}
 	})

@@ -211,11 +211,12 @@ func TestBoth_TheLastPauseIsOver(t *testing.T) {
 	if !errors.Is(err, coord.ErrLocked) || errors.Is(err, context.Canceled) {
 		t.Errorf("a key that is locked: %v", err)
 	}
-	over := errors.New("over")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, over)
-	defer cancel()
-	if _, err = b.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, over) {
-		t.Errorf("a context with a cause: %v", err)
+	for _, over := range []error{errors.New("over"), fmt.Errorf("over: %w", context.DeadlineExceeded)} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, over)
+		defer cancel()
+		if _, err = b.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, over) {
+			t.Errorf("a context with a cause: %v", err)
+		}
 	}
 }
 

@@ -113,10 +113,11 @@ func (l *Lock) wait(ctx context.Context) (sent time.Time, err error) {
 
 // ended returns an error that matches the ctx's Err and its cause.
 func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
 	}
-	return ctx.Err()
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // keep renews the old keys, which last until deadline, until the lock is over.

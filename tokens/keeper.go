@@ -297,8 +297,9 @@ func (k *Keeper) drop(a *account) {
 
 // ended returns an error that matches the ctx's Err and its cause.
 func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
 	}
-	return ctx.Err()
+	return fmt.Errorf("%w: %w", err, cause)
 }

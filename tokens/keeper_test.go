@@ -74,6 +74,20 @@ func TestOneRefreshPerExpiryInTheCluster(t *testing.T) {
 	})
 }
 
+// Token says why its context has ended, also where that cause is one of the context package's.
+func TestAnEndedContextAndItsCause(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		for _, why := range []error{errors.New("why"), fmt.Errorf("why: %w", context.Canceled)} {
+			ctx, cancel := context.WithCancelCause(w.Context())
+			cancel(why)
+			if _, err := k.Token(ctx, "a"); !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
+				w.Errorf("%v is not %v", err, why)
+			}
+		}
+	})
+}
+
 func TestATokenInUseCostsNoIO(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, locks := w.keeper(nil)
