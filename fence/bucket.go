@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -75,9 +76,20 @@ func (b Bucket) Put(ctx context.Context, name string, data []byte, token coord.F
 		if version != "" { // it was deleted
 			return ErrChanged
 		}
-		return fmt.Errorf("fence: object %q cannot be put to %s: %s", name, resp.Request.URL.Redacted(), resp.Status)
+		return fmt.Errorf("fence: object %q cannot be put to %s: %s", name, b.place(name), resp.Status)
 	}
 	return fmt.Errorf("fence: object %q: %s", name, resp.Status)
+}
+
+// place is where an object is, for errors: without what may be a secret. The URL that a Client has sent
+// may have a signature.
+func (b Bucket) place(name string) string {
+	u, err := url.Parse(b.URL + name)
+	if err != nil {
+		return "Bucket.URL"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }
 
 func (b Bucket) send(ctx context.Context, method, name string, body []byte, header, value string) (*http.Response, error) {

@@ -180,6 +180,38 @@ func TestBucket_ThatDoesNotExist(t *testing.T) {
 	}
 }
 
+// A store that answers 404 is named without what a client adds to sign the request. A client may
+// answer by itself.
+func TestBucket_IsNamedWithoutSecrets(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	for name, by := range map[string]tripper{
+		"signed": func(r *http.Request) (*http.Response, error) {
+			r = r.Clone(r.Context())
+			r.URL.RawQuery = "sig=secret"
+			return base.RoundTrip(r)
+		},
+		"recorded": func(*http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			w.WriteHeader(http.StatusNotFound)
+			return w.Result(), nil
+		},
+	} {
+		store := fence.Bucket{URL: strings.Replace(server.URL, "//", "//user:secret@", 1) + "/none/", Client: &http.Client{Transport: by}}
+		err := store.Put(t.Context(), "n?key=secret", nil, 1, "")
+		if err == nil || !strings.Contains(err.Error(), server.URL+"/none/n: 404") || strings.Contains(err.Error(), "user") ||
+			strings.Contains(strings.ReplaceAll(err.Error(), `"n?key=secret"`, ""), "secret") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // everChanged is a store whose objects change before each Put.
 type everChanged struct{ puts int }
 

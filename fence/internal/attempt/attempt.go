@@ -109,7 +109,8 @@ func again(err error) bool {
 }
 
 // Ended returns the outcome of a transaction after its commit has returned an error. Only a database
-// that says so has rolled back. The states of errors mean what they mean in PostgreSQL if it is that.
+// that says so has rolled back, or SQLite where it lacked a lock or a deferred constraint: it writes
+// after that. The states of errors mean what they mean in PostgreSQL if it is that.
 func Ended(err error, postgres bool) Outcome {
 	var state sqlError
 	switch {
@@ -120,7 +121,9 @@ func Ended(err error, postgres bool) Outcome {
 			postgres && rolledBack(state) {
 			return RolledBack
 		}
-	case mysqlError(err, mysqlDeadlock), strings.Contains(err.Error(), pgxRolledBack), strings.Contains(strings.ToLower(err.Error()), pqRolledBack):
+	case mysqlError(err, mysqlDeadlock), mysqlError(err, mysqlRolledBack),
+		strings.Contains(err.Error(), pgxRolledBack), strings.Contains(strings.ToLower(err.Error()), pqRolledBack),
+		!postgres && sqliteError(err, sqliteConstraint, sqliteForeignKey), !postgres && sqliteLocks(err):
 		return RolledBack
 	}
 	return Unknown
@@ -185,12 +188,18 @@ const (
 	pgxRolledBack = "commit unexpectedly resulted in rollback"
 	pqRolledBack  = "could not complete operation in a failed transaction"
 
-	mysqlDeadlock = 1213
-	mysqlTimeout  = 1205 // of a wait for a row
-	mysqlChanged  = 1020 // MariaDB, with innodb_snapshot_isolation
+	mysqlDeadlock   = 1213
+	mysqlTimeout    = 1205 // of a wait for a row
+	mysqlChanged    = 1020 // MariaDB, with innodb_snapshot_isolation
+	mysqlRolledBack = 3101 // by group replication, at the commit: another server has changed a row
 
-	sqliteBusy   = 5
-	sqliteLocked = 6
+	sqliteBusy       = 5
+	sqliteLocked     = 6
+	sqliteConstraint = 19
+
+	// Texts of SQLite, for drivers whose errors have no method Code.
+	sqliteIsLocked   = "database is locked"
+	sqliteForeignKey = "FOREIGN KEY constraint failed"
 )
 
 // conflict reports whether a transaction has failed because of others that ran beside it. The drivers'
@@ -203,13 +212,23 @@ func conflict(err error) bool {
 	if errors.As(err, &state) {
 		return state.SQLState() == serializationFailure || state.SQLState() == deadlock
 	}
-	var code interface{ Code() int } // modernc.org/sqlite
+	return sqliteLocks(err) || mysqlError(err, mysqlDeadlock) || mysqlError(err, mysqlTimeout) || mysqlError(err, mysqlChanged) ||
+		mysqlError(err, mysqlRolledBack)
+}
+
+// sqliteLocks reports whether an error is one of SQLite, which did not get a lock on the database.
+func sqliteLocks(err error) bool {
+	return sqliteError(err, sqliteBusy, sqliteIsLocked) || sqliteError(err, sqliteLocked, sqliteIsLocked)
+}
+
+// sqliteError reports whether an error has that code of SQLite, as those of modernc.org/sqlite, or, as
+// those of mattn/go-sqlite3, that text.
+func sqliteError(err error, number int, text string) bool {
+	var code interface{ Code() int }
 	if errors.As(err, &code) {
-		low := code.Code() & 0xff
-		return low == sqliteBusy || low == sqliteLocked
+		return code.Code()&0xff == number
 	}
-	return mysqlError(err, mysqlDeadlock) || mysqlError(err, mysqlTimeout) || mysqlError(err, mysqlChanged) ||
-		strings.Contains(err.Error(), "database is locked") // mattn/go-sqlite3
+	return strings.Contains(err.Error(), text)
 }
 
 // mysqlError reports whether the text of an error is that of an error of go-sql-driver/mysql.

@@ -27,6 +27,12 @@ func (e pqError) Get(k byte) string {
 	return ""
 }
 
+// coded is an error with a code, as those of modernc.org/sqlite.
+type coded int
+
+func (e coded) Error() string { return fmt.Sprintf("no (%d)", int(e)) }
+func (e coded) Code() int     { return int(e) }
+
 // Only an answer that cannot come after the commit says that a transaction was rolled back.
 func TestEnded(t *testing.T) {
 	for _, tt := range []struct {
@@ -60,6 +66,14 @@ func TestEnded(t *testing.T) {
 		{errors.New("pq: could not complete operation in a failed transaction"), attempt.RolledBack, attempt.RolledBack},
 		{errors.New("commit unexpectedly resulted in rollback"), attempt.RolledBack, attempt.RolledBack},
 		{errors.New("Error 1213 (40001): Deadlock found"), attempt.RolledBack, attempt.RolledBack},
+		{errors.New("Error 3101 (HY000): Plugin instructed the server to rollback"), attempt.RolledBack, attempt.RolledBack},
+		{coded(5), attempt.Unknown, attempt.RolledBack},         // SQLITE_BUSY
+		{coded(6), attempt.Unknown, attempt.RolledBack},         // SQLITE_LOCKED
+		{coded(19 | 3<<8), attempt.Unknown, attempt.RolledBack}, // SQLITE_CONSTRAINT_FOREIGNKEY
+		{coded(10 | 4<<8), attempt.Unknown, attempt.Unknown},    // SQLITE_IOERR_FSYNC
+		{coded(13), attempt.Unknown, attempt.Unknown},           // SQLITE_FULL
+		{errors.New("database is locked"), attempt.Unknown, attempt.RolledBack},
+		{errors.New("FOREIGN KEY constraint failed"), attempt.Unknown, attempt.RolledBack},
 		{errors.New("Error 1180 (HY000): Got error 5 during COMMIT"), attempt.Unknown, attempt.Unknown},
 		{errors.New("unexpected EOF"), attempt.Unknown, attempt.Unknown},
 	} {
