@@ -18,7 +18,7 @@ func (j *job) now(s seen) (r record, set time.Duration) {
 	differs := now.Sub(theirs)
 	switch {
 	case differs.Abs() <= j.opts.MaxSkew:
-		r.Firm = s.Firm || s.Of != "" && s.Of != r.Of
+		r.Firm = s.Firm || s.Of != "" && s.Of != r.Of && j.witnessed(s)
 		return r, 0
 	case j.seconds(s, differs): // two against one: an earlier process's clock was wrong
 		r.Firm = true
@@ -36,12 +36,15 @@ func (j *job) now(s seen) (r record, set time.Duration) {
 	return r, differs
 }
 
-// seconds reports whether another machine has found that difference. What it found before this
-// process began does not count: it may have been this machine, before a reboot. Nor does what a
-// process of an earlier release found, which does not name its machine.
+// witnessed reports whether the record was written since this process began. Else that of another machine
+// does not count as one: it may have been this machine, before a reboot.
+func (j *job) witnessed(s seen) bool { return !s.written.Before(j.began) }
+
+// seconds reports whether another machine has found that difference. What a process of an earlier
+// release found does not count, as it does not name its machine.
 func (j *job) seconds(s seen, differs time.Duration) bool {
 	return s.By != "" && s.By != j.id && s.From != "" && s.From != j.machine.id &&
-		!s.written.Before(j.began) && (differs-s.Differs).Abs() <= j.opts.MaxSkew
+		j.witnessed(s) && (differs-s.Differs).Abs() <= j.opts.MaxSkew
 }
 
 // news reports whether r is to be written though no tick is due: the time of the job is set, or a

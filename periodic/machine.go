@@ -12,7 +12,7 @@ type machine struct {
 }
 
 // bootID is a file of Linux. All containers on a kernel read the same in it, and share its clock.
-// It is another one after a reboot: see seconds.
+// It is another one after a reboot: see witnessed.
 const bootID = "/proc/sys/kernel/random/boot_id"
 
 // machineBy returns this machine: by the file, or by the host's name where there is no such file. A
