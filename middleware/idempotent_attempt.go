@@ -125,6 +125,9 @@ func (x *attempt) Run(l coord.Lock) []byte {
 func (x *attempt) execute(rw *recorder, h *held) {
 	returned := false
 	inner := x.r.WithContext(h)
+	if !x.m.opts.FollowClient {
+		untimed(inner)
+	}
 	defer func() {
 		keepForm(x.came, inner)
 		if returned || !rw.refused && x.m.opts.Final(http.StatusInternalServerError) {
@@ -137,6 +140,17 @@ func (x *attempt) execute(rw *recorder, h *held) {
 	x.next.ServeHTTP(rw, inner)
 	rw.end()
 	returned = true
+}
+
+// untimed takes the client's timeout out of a call by gRPC or Connect: the handler, such as a
+// grpc.Server, would end its context by it.
+func untimed(r *http.Request) {
+	for _, name := range []string{"Grpc-Timeout", "Connect-Timeout-Ms"} {
+		if _, ok := r.Header[name]; ok {
+			r.Header = r.Header.Clone()
+			delete(r.Header, name)
+		}
+	}
 }
 
 // outcome is the record of what the handler has answered.

@@ -59,7 +59,7 @@ type IdempotentOptions struct {
 	Rerun bool
 
 	// FollowClient ends the handler's context with the request's. By default the handler goes on when the client has gone, so
-	// that the answer is there when it asks again.
+	// that the answer is there when it asks again, and gets no Grpc-Timeout or Connect-Timeout-Ms.
 	FollowClient bool
 
 	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may be a credential.

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -77,6 +78,32 @@ func TestIdempotent_CodesByHTTP(t *testing.T) {
 		if got, want := twice(handled, code), twice(intercepted, code); got != want {
 			t.Errorf("%v: %d runs, the interceptor has %d", code, got, want)
 		}
+	}
+}
+
+// A call goes on when its client's deadline has passed: the answer is there when that calls again.
+func TestIdempotent_DeadlineByHTTP(t *testing.T) {
+	var runs atomic.Int32
+	gone := make(chan struct{})
+	conn := dial(t, serveHTTP(t, locks(t, fallback.NewMemory(), nil), &service{
+		pay: func(ctx context.Context, m *wrapperspb.StringValue) (*wrapperspb.StringValue, error) {
+			runs.Add(1)
+			if d, ok := ctx.Deadline(); ok {
+				t.Errorf("the handler has a deadline: %v", d)
+				<-ctx.Done()
+			}
+			<-gone
+			return m, ctx.Err()
+		},
+	}))
+	ctx, cancel := context.WithTimeout(keyed(t.Context(), "k"), 100*time.Millisecond)
+	defer cancel()
+	if _, err := call(ctx, conn, "text"); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
+	close(gone)
+	if got, err := call(keyed(t.Context(), "k"), conn, "text"); err != nil || got != "text" || runs.Load() != 1 {
+		t.Errorf("%q, %v, %d runs", got, err, runs.Load())
 	}
 }
 
