@@ -11,6 +11,8 @@
 //	})
 //	grpc.ChainUnaryInterceptor(authenticate, route, idempotent, serialize)
 //
+// Route is outside of Idempotent and of all that reads a stream, and inside of authentication, as here.
+//
 // Where grpc.Server.ServeHTTP is a handler of net/http, package middleware stands around it as well, and its Route forwards the calls.
 //
 // # Statuses

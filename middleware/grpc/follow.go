@@ -35,6 +35,8 @@ var patience = time.Second
 const disuse = 10 * time.Minute
 
 // Follow returns a Follower that makes its connections to owners with these options. Close it in the end.
+// Where the client's service config has a retryThrottling, a call to a node that does not own its key
+// counts there as one that has failed.
 //
 //	f := holdgrpc.Follow(grpc.WithTransportCredentials(creds))
 //	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
@@ -72,8 +74,8 @@ func (f *Follower) Unary(
 
 // Stream is for grpc.WithStreamInterceptor. It asks for the key's owner before it makes the stream,
 // which costs a round trip, and a second where the server does not answer. Let servers have [Route]
-// outermost, for all streams: without it a handler begins twice, first with a stream that ends
-// before a message comes, and then with the caller's.
+// for all streams, in its place (see there): without it a handler begins twice, first with a stream
+// that ends before a message comes, and then with the caller's.
 func (f *Follower) Stream(
 	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {

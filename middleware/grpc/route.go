@@ -43,9 +43,9 @@ type Router struct {
 // others are served here. It never decides about exclusion, so that a wrong guess costs time only.
 // It panics if c or key is nil.
 //
-// Let it be the outermost interceptor, or come after those only that do not read a stream: a
-// Follower asks for the owner of a stream's key before it sends a message, and [Idempotent] waits
-// for one.
+// Put it outside of [Idempotent] and of all that reads a stream: a Follower asks for the owner of a
+// stream's key before it sends a message, and Idempotent waits for one. Put it inside of
+// authentication: it tells callers where nodes are.
 func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Router {
 	if c == nil || key == nil {
 		panic("holdgrpc: Route needs a coordinator and a KeyFunc")
