@@ -28,7 +28,7 @@ one. Permits (-n) have no token. Signals go to the command and what it has start
 
 A command may end with these numbers by itself: then holdfast writes nothing.
 
-A command in the foreground has the terminal. Ctrl-Z stops it and holdfast, which does not renew the lock meanwhile: after "fg" or
+A command in the foreground has the terminal. Ctrl-C that ends it ends a script around holdfast, too. Ctrl-Z stops it and holdfast, which does not renew the lock meanwhile: after "fg" or
 "bg" the command goes on, or, if the lock was lost, is ended as by any loss.
 
 A holdfast that is killed takes the command with it (on Linux), and its lock is free when its session has expired. One that is stopped
@@ -134,11 +134,14 @@ func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h ho
 type execution struct {
 	killAfter time.Duration  // negative: killIn says it
 	terminal  *terminal      // nil: there is none
-	signals   chan os.Signal // of this process, from its start on
-	first     chan os.Signal // those that end or stop this process, while no command runs
+	signals   chan os.Signal // of this process, for heed or run
 	children  chan os.Signal // SIGCHLD
 	continued chan os.Signal // SIGCONT
 	asked     syscall.Signal // the first of asking that came while a command ran; 0: none
+
+	waits    context.Context         // ended by a signal that comes while no command runs
+	end      context.CancelCauseFunc // of waits
+	takeOver func()                  // ends heed
 }
 
 // flags are those of a command that runs under what may be lost.
@@ -168,7 +171,9 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	defer x.notify()()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	go x.heed(ctx, cancel)
+	x.waits, x.end = ctx, cancel
+	x.heed()
+	defer func() { x.takeOver() }()
 	start, stop := context.WithTimeout(ctx, s.timeout)
 	c, done, err := s.member(start)
 	stop()
@@ -182,11 +187,16 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 	if _, ok := errors.AsType[*statusError](err); ok || err == nil {
 		return err
 	}
-	if got, ok := errors.AsType[signalError](err); ok {
-		return &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
+	got, ok := errors.AsType[signalError](err)
+	if !ok {
+		got, ok = errors.AsType[signalError](context.Cause(ctx))
 	}
-	if got, ok := errors.AsType[signalError](context.Cause(ctx)); ok {
-		return &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
+	if ok {
+		e := &statusError{statusSignal + int(got.Signal), fmt.Errorf("ended by a signal before the command ran: %v", got.Signal)}
+		if got.Signal == syscall.SIGINT && x.terminal != nil {
+			return &deathError{e, got.Signal, false}
+		}
+		return e
 	}
 	return &statusError{statusFailed, err}
 }
@@ -195,8 +205,7 @@ func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coor
 // left to the system. done ends it.
 func (x *execution) notify() (done func()) {
 	x.signals = make(chan os.Signal, 16)
-	signal.Notify(x.signals, forwarded...)
-	x.first = make(chan os.Signal, 1)
+	signal.Notify(x.signals, heeded(forwarded)...)
 	x.children = make(chan os.Signal, 1)
 	signal.Notify(x.children, syscall.SIGCHLD)
 	x.continued = make(chan os.Signal, 1)
@@ -204,36 +213,41 @@ func (x *execution) notify() (done func()) {
 	if x.terminal != nil && len(stopping) > 0 {
 		signal.Notify(x.signals, stopping...)
 	}
-	x.notifyFirst()
 	return func() {
 		signal.Stop(x.signals)
-		signal.Stop(x.first)
 		signal.Stop(x.children)
 		signal.Stop(x.continued)
 	}
 }
 
-// notifyFirst has first get its signals, again after a command has run.
-func (x *execution) notifyFirst() {
-	signal.Notify(x.first, ending...)
-	if x.terminal != nil && len(stopping) > 0 {
-		signal.Notify(x.first, stopping...)
+// heed begins to do what signals ask for while no command runs. takeOver ends that; it waits while
+// this process is stopped.
+func (x *execution) heed() {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case got := <-x.signals:
+				x.obey(got)
+			case <-over:
+				return
+			}
+		}
+	}()
+	x.takeOver = func() {
+		close(over)
+		<-done
 	}
 }
 
-// heed does what a signal asks for while no command runs: it stops this process, or ends ctx.
-func (x *execution) heed(ctx context.Context, cancel context.CancelCauseFunc) {
-	for {
-		select {
-		case got := <-x.first:
-			if !slices.Contains(stopping, got) {
-				cancel(signalError{got.(syscall.Signal)})
-				return
-			}
-			stopUntil(x.continued)
-		case <-ctx.Done():
-			return
-		}
+// obey stops this process, or ends waits, if a signal asks for that.
+func (x *execution) obey(got os.Signal) {
+	switch {
+	case slices.Contains(stopping, got):
+		stopUntil(x.continued)
+	case slices.Contains(ending, got):
+		x.end(signalError{got.(syscall.Signal)})
 	}
 }
 
@@ -281,7 +295,7 @@ func (x *execution) elect(ctx context.Context, c *coord.Coordinator, name string
 			return err
 		}
 		fmt.Fprintln(os.Stderr, "holdfast:", printable(err.Error()))
-		if got := x.askedToEnd(); got != 0 {
+		if got := x.asked; got != 0 {
 			return &statusError{statusSignal + int(got), fmt.Errorf("ended by a signal while the command ran: %v", got)}
 		}
 	}
@@ -294,15 +308,15 @@ func (x *execution) note(got os.Signal) {
 	}
 }
 
-// askedToEnd returns the signal that asked the last command to end, 0: none did. It looks at those,
-// too, that run has not forwarded any more. By then first gets signals again: none is missed.
-func (x *execution) askedToEnd() syscall.Signal {
+// handBack lets heed go on after a command. It notes the signals that run has not forwarded any more.
+func (x *execution) handBack() {
 	for {
 		select {
 		case got := <-x.signals:
 			x.note(got)
 		default:
-			return x.asked
+			x.heed()
+			return
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -121,6 +123,62 @@ func TestLock_Signals(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A signal that holdfast was started to ignore, as by nohup, ends neither the wait nor the command, which ignores it, too.
+func TestLock_IgnoredSignals(t *testing.T) {
+	n := newNamespace(t)
+	app := n.open(&coord.Options{Name: "app"})
+	for name, s := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
+		l, err := app.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := n.script(`trap "" ` + name + `; exec "$HOLDFAST" lock k -- sh -c 'trap "echo hears" USR1; echo ready; while :; do sleep 0.1; done'`)
+		await.Until(t, "it waits", func() bool {
+			info, err := app.Inspect(t.Context(), "k")
+			return err == nil && len(info.Waiters) > 0
+		})
+		kill := func(s syscall.Signal) {
+			t.Helper()
+			if err := x.cmd.Process.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kill(s)
+		if err := l.Unlock(); err != nil {
+			t.Fatal(err)
+		}
+		x.says("ready")
+		kill(s)
+		kill(syscall.SIGUSR1) // is delivered after it
+		x.says("hears")
+		kill(syscall.SIGTERM)
+		x.want(128 + int(syscall.SIGTERM))
+	}
+}
+
+// A command is not run under a lock that was lost before, such as while Ctrl-Z had stopped holdfast.
+func TestExecution_LostBeforeItRuns(t *testing.T) {
+	x := &execution{waits: t.Context()}
+	x.heed()
+	defer func() { x.takeOver() }()
+	file := filepath.Join(t.TempDir(), "it ran")
+	over, end := context.WithCancelCause(t.Context())
+	end(coord.ErrLost)
+	lost, err := x.run(until{over}, nil, []string{"touch", file})
+	failed, ok := errors.AsType[*statusError](err)
+	if !lost || !ok || failed.status != statusLost {
+		t.Errorf("lost: %v, %v", lost, err)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+// until is a lock that is lost when a context ends.
+type until struct{ ctx context.Context }
+
+func (u until) Context() context.Context { return u.ctx }
 
 // A lock that is lost ends the command and what it has started (2022, 9788), also one that is stopped or heeds no SIGTERM.
 func TestLock_ALostLockEndsTheCommand(t *testing.T) {
@@ -268,7 +326,9 @@ func TestElect_ASignalAtTheCommandsEnd(t *testing.T) {
 		for _, s := range came {
 			x.signals <- s
 		}
-		if got := x.askedToEnd(); got != want || len(x.signals) > 0 {
+		x.handBack()
+		x.takeOver()
+		if got := x.asked; got != want || len(x.signals) > 0 {
 			t.Errorf("%v: got %d, want %d; %d are left for the next command", came, got, want, len(x.signals))
 		}
 	}

@@ -65,7 +65,7 @@ func main() {
 func run(args []string) int {
 	root := newRoot()
 	root.SetArgs(args)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), heeded([]os.Signal{os.Interrupt, syscall.SIGTERM})...)
 	defer stop()
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -77,6 +77,9 @@ func run(args []string) int {
 	}
 	if x.err != nil {
 		fmt.Fprintln(os.Stderr, "holdfast:", printable(x.err.Error()))
+	}
+	if d, ok := errors.AsType[*deathError](err); ok {
+		d.die()
 	}
 	return x.status
 }

@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +38,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) { // so that the programs that tests start do not ignore it
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	redis.SetLogger(quiet{})
 	goleak.VerifyTestMain(m)
@@ -123,8 +130,20 @@ func (o *output) Len() int { return len(o.String()) }
 
 func (n *namespace) start(args ...string) *command {
 	n.t.Helper()
-	x := &command{t: n.t, cmd: exec.Command(os.Args[0], args...)}
-	x.cmd.Env = append(os.Environ(), asCommand+"=1", "HOLDFAST_URL=redis://"+n.server.Addr, "HOLDFAST_NAME=op", "GORACE=exitcode=66")
+	return n.program(os.Args[0], args...)
+}
+
+// script runs a script, in which $HOLDFAST is the command.
+func (n *namespace) script(text string) *command {
+	n.t.Helper()
+	return n.program("sh", "-c", text)
+}
+
+func (n *namespace) program(name string, args ...string) *command {
+	n.t.Helper()
+	x := &command{t: n.t, cmd: exec.Command(name, args...)}
+	x.cmd.Env = append(os.Environ(), asCommand+"=1", "HOLDFAST_URL=redis://"+n.server.Addr, "HOLDFAST_NAME=op", "GORACE=exitcode=66",
+		"HOLDFAST="+os.Args[0])
 	x.launch()
 	return x
 }

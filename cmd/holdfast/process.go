@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,12 +29,19 @@ var (
 	asking = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 )
 
+// heeded returns these signals without those that this process ignores, as nohup, or "&" in a script,
+// has made it: the command ignores them then, too. Package signal knows that of SIGHUP and SIGINT.
+func heeded(signals []os.Signal) []os.Signal {
+	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
+}
+
 // process is a command in a process group of its own, so that signals reach what it has started,
 // too.
 type process struct {
 	pid      int
-	terminal *terminal     // nil: there is none
-	gone     chan struct{} // closed by release
+	killed   syscall.Signal // the signal that has ended it; 0: none
+	terminal *terminal      // nil: there is none
+	gone     chan struct{}  // closed by release
 }
 
 // startProcess starts a command without a shell. On Linux it is killed when this process dies. The
@@ -76,6 +85,34 @@ func (p *process) release() {
 	close(p.gone)
 }
 
+// A deathError ends this process by a signal, as that has ended the command. By an exit with a status
+// a shell would go on with its script.
+type deathError struct {
+	*statusError
+	signal syscall.Signal
+	group  bool // the command had the terminal: the signal has not come to this process's group yet
+}
+
+func (e *deathError) Unwrap() error { return e.statusError }
+
+// die returns if this process is not to end by the signal.
+func (e *deathError) die() {
+	whom := os.Getpid()
+	if e.group {
+		whom = 0
+	}
+	switch {
+	case signal.Ignored(e.signal):
+	case e.signal == syscall.SIGQUIT: // by which the runtime writes what all goroutines do
+		signal.Ignore(e.signal)
+		_ = syscall.Kill(whom, e.signal)
+	default:
+		signal.Reset(e.signal)
+		_ = syscall.Kill(whom, e.signal)
+		time.Sleep(time.Second) // another thread may get it
+	}
+}
+
 // news is what has become of a command.
 type news int
 
@@ -99,6 +136,7 @@ func (p *process) look() (n news, number int) {
 	case s.Exited():
 		return ended, s.ExitStatus()
 	case s.Signaled():
+		p.killed = s.Signal()
 		return ended, statusSignal + int(s.Signal())
 	}
 	return stopped, int(s.StopSignal())

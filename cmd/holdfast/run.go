@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"slices"
 	"syscall"
 	"time"
 )
@@ -27,10 +25,14 @@ type watched struct {
 // run runs the command until it has ended. It is ended if the lock is lost, which lost tells: the
 // command may end with statusLost by itself.
 func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
-	signal.Stop(x.first)
-	defer x.notifyFirst()
-	if err := x.forget(); err != nil {
-		return false, err
+	x.takeOver()
+	defer x.handBack()
+	x.forget()
+	switch {
+	case x.waits.Err() != nil:
+		return false, context.Cause(x.waits)
+	case l.Context().Err() != nil: // this process was stopped for long
+		return true, &statusError{statusLost, fmt.Errorf("the lock was lost before the command ran: %w", context.Cause(l.Context()))}
 	}
 	p, err := startProcess(args, append(os.Environ(), env...), x.terminal)
 	if err != nil {
@@ -50,18 +52,15 @@ func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
 	}
 }
 
-// forget drops the signals that came before the command ran: they are not its own. One that ends
-// this process may have come in the moment in which the lock came.
-func (x *execution) forget() error {
+// forget does what the signals ask for that came before the command ran: they are not its own.
+func (x *execution) forget() {
 	for {
 		select {
 		case <-x.continued:
 		case got := <-x.signals:
-			if slices.Contains(ending, got) {
-				return signalError{got.(syscall.Signal)}
-			}
+			x.obey(got)
 		default:
-			return nil
+			return
 		}
 	}
 }
@@ -101,5 +100,17 @@ func (w *watched) end(status int) (lost bool, err error) {
 	case status == 0:
 		return false, nil
 	}
-	return false, &statusError{status, nil}
+	return false, w.death(&statusError{status, nil})
+}
+
+// death returns what ends this process by Ctrl-C, or Ctrl-\, that has ended the command.
+func (w *watched) death(e *statusError) error {
+	interrupted := w.killed == syscall.SIGINT
+	switch {
+	case (interrupted || w.killed == syscall.SIGQUIT) && w.x.asked != w.killed && w.terminal.has(w.pid):
+		return &deathError{e, w.killed, true}
+	case interrupted && w.x.asked == w.killed && w.terminal != nil:
+		return &deathError{e, w.killed, false}
+	}
+	return e
 }

@@ -66,14 +66,17 @@ func (t *terminal) lend(group int) {
 // takeBack gives the terminal to this process's group again, if it was lent to the command's and
 // that still has it.
 func (t *terminal) takeBack(group int) {
-	if t == nil || !t.lent {
+	if t == nil {
 		return
 	}
-	t.lent = false
-	if t.front() == group {
+	if t.has(group) {
 		t.give(unix.Getpgrp())
 	}
+	t.lent = false
 }
+
+// has tells whether the terminal is lent to a command's group, which still has it.
+func (t *terminal) has(group int) bool { return t != nil && t.lent && t.front() == group }
 
 // give fails if the group or the terminal is gone, which ends the need for it, too.
 func (t *terminal) give(group int) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 const (
@@ -30,6 +31,9 @@ const asWaiting = "HOLDFAST_TEST_WAITING"
 const waits = `"$HOLDFAST" lock k -- env ` + asWaiting + `=1 "$HOLDFAST"`
 
 func init() {
+	if os.Getenv(asStopped) != "" {
+		os.Exit(runStopped())
+	}
 	if os.Getenv(asWaiting) != "" {
 		os.Exit(waitForSignals())
 	}
@@ -371,6 +375,39 @@ func TestTerminal_CtrlZWhileItWaits(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
+	x.says("runs")
+	if got := x.number("status"); got != 0 {
+		t.Errorf("status %d", got)
+	}
+}
+
+// asStopped makes this program one that gets a lock, and Ctrl-Z in the same moment.
+const asStopped = "HOLDFAST_TEST_STOPPED"
+
+// runStopped runs a command as if Ctrl-Z had come before, which heed has seen or not.
+func runStopped() int {
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	x := &execution{terminal: openTerminal(), waits: ctx}
+	defer x.notify()()
+	x.heed()
+	x.signals <- syscall.SIGTSTP
+	if _, err := x.run(until{ctx}, nil, []string{"echo", "runs"}); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// Ctrl-Z that comes as the lock does stops holdfast before the command runs.
+func TestTerminal_CtrlZAsTheLockComes(t *testing.T) {
+	n := &namespace{t: t, server: &redistest.Server{}}
+	x := n.onTerminal("sh", "-c", `set -m; `+asStopped+`=1 "$HOLDFAST"; echo "status $?"; read -r go
+		fg; echo "status $?"`)
+	if got, want := x.line(), fmt.Sprint("status ", 128+int(syscall.SIGTSTP)); got != want {
+		t.Fatalf("the shell says %q, want %q", got, want)
+	}
+	x.types("go\n")
 	x.says("runs")
 	if got := x.number("status"); got != 0 {
 		t.Errorf("status %d", got)
