@@ -198,9 +198,9 @@ func (x *inspection) process(session string) Process {
 func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	ns := c.space(ctx)
-	if ns == nil {
-		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
+	ns, err := c.space(ctx)
+	if err != nil {
+		return nil, err
 	}
 	sent := c.now()
 	all, err := ns.List(ctx)
@@ -221,9 +221,9 @@ func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
-	ns := x.c.space(ctx)
-	if ns == nil {
-		return fallback.State{}, fmt.Errorf("%w: no session yet", ErrUnavailable)
+	ns, err := x.c.space(ctx)
+	if err != nil {
+		return fallback.State{}, err
 	}
 	sent := x.c.now()
 	s := ns.Verify(ctx, []fallback.Read{{Partition: x.info.Partition, Keys: []string{x.info.Key}}})[0]

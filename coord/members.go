@@ -86,8 +86,7 @@ func (m *members) look() {
 // ask lists the sessions, and returns where their nodes gossip.
 func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	c := m.x.c
-	ns := c.remote.namespace.Load()
-	if ns == nil {
+	if c.remote.namespace.Load() == nil {
 		return nil, ErrUnavailable
 	}
 	select {
@@ -103,8 +102,12 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	all, err := (*ns).List(ctx)
-	c.called(OpList, start, err)
+	var all map[string]string
+	ns, err := c.space(ctx)
+	if err == nil {
+		all, err = ns.List(ctx)
+		c.called(OpList, start, err)
+	}
 	var missed []string
 	m.mu.Lock()
 	m.failed = err

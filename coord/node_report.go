@@ -236,9 +236,9 @@ func (c *Coordinator) Partitions(ctx context.Context) ([]PartitionInfo, error) {
 func (c *Coordinator) readMany(ctx context.Context, reads []fallback.Read) ([]fallback.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	ns := c.space(ctx)
-	if ns == nil {
-		return nil, fmt.Errorf("%w: no session yet", ErrUnavailable)
+	ns, err := c.space(ctx)
+	if err != nil {
+		return nil, err
 	}
 	sent := c.now()
 	states := ns.Verify(ctx, reads)

@@ -113,33 +113,8 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 // listed as a session it takes a longer Grace over, as those of nodes do: else no session that
 // needs one would be opened while it runs. It needs no Lease, and the longest is refused nowhere.
 func watching(found fallback.Settings) fallback.Settings {
-	found.Lease = found.Grace - time.Millisecond
+	found.Lease, found.Observes = found.Grace-time.Millisecond, true
 	return found
-}
-
-// space returns the namespace for a read that may begin Grace, nil if there is none yet. An
-// observer that is no session hears of no longer Grace by renewals, so it looks whether there is
-// one before each such read.
-func (c *Coordinator) space(ctx context.Context) fallback.Namespace {
-	ns := c.remote.namespace.Load()
-	if ns == nil {
-		return nil
-	}
-	d, ok := c.remote.arbiter.(fallback.Describer)
-	if !c.opts.Observe || !ok || listsObservers(*ns) {
-		return *ns
-	}
-	x := c.cluster.self.observing
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if found, err := d.Describe(ctx, c.opts.Namespace); err == nil && found.Grace != x.grace && found.Partitions == len(c.parts) {
-		if fresh, err := c.remote.arbiter.Attach(ctx, watching(found)); err == nil {
-			x.old = append(x.old, *c.remote.namespace.Load())
-			x.grace = found.Grace
-			c.remote.namespace.Store(&fresh)
-		}
-	}
-	return *c.remote.namespace.Load()
 }
 
 // observing is what an observer has.
@@ -149,11 +124,13 @@ type observing struct {
 	key    string
 	card   string
 	up     chan struct{} // capacity 1: a stream is up
+	turn   chan struct{} // capacity 1: held by the one caller that publishes
 	silent *mute
 
-	mu    sync.Mutex           // protects what follows
-	grace time.Duration        // of the namespace, as it was told last
-	old   []fallback.Namespace // with another Grace, to be closed
+	mu     sync.Mutex           // protects what follows
+	listed time.Time            // until then it is, at an arbiter without results
+	grace  time.Duration        // of the namespace, as it was told last
+	old    []fallback.Namespace // with another Grace, to be closed
 }
 
 // startObserving starts streams, without a port, and publishes the key that they prove.
@@ -166,7 +143,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 	x.heard.announces.Store(int64(unlimited))
 	x.wakes.tick, x.wakes.dead, x.wakes.adopts = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	x.self.leaving.Store(true)
-	seen := &observing{x: x, key: observerKey(x.self.name), grace: c.opts.Grace, up: make(chan struct{}, 1), silent: &mute{done: make(chan struct{})}}
+	seen := &observing{x: x, key: observerKey(x.self.name), grace: c.opts.Grace, up: make(chan struct{}, 1), turn: make(chan struct{}, 1), silent: &mute{done: make(chan struct{})}}
 	if seen.views, err = ring.NewViews(c.opts.Partitions); err != nil {
 		return err
 	}
@@ -193,6 +170,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 		return err
 	}
 	if x.net, err = peer.Start(streams); err != nil {
+		seen.withdraw(context.WithoutCancel(ctx))
 		return o.named(err)
 	}
 	seen.show()
@@ -278,7 +256,7 @@ func (x *cluster) keepObserving() {
 	o, c := x.self.observing, x.c
 	t := time.NewTicker(c.opts.RenewEvery)
 	defer t.Stop()
-	published, every := c.now(), fingerprintFor/3
+	published, every := c.now(), o.keeps()/3
 	if listsObservers(*c.remote.namespace.Load()) {
 		every = 0 // as nodes renew: others may wait for it to use a longer Grace
 	}
@@ -288,10 +266,10 @@ func (x *cluster) keepObserving() {
 		case <-c.life.ctx.Done():
 			return
 		}
-		_, _ = x.members.ask(c.life.ctx)
+		_, err := x.members.ask(c.life.ctx)
 		o.show()
-		if c.since(published) >= every {
-			if sent := c.now(); o.publish(c.life.ctx, fingerprintFor) == nil {
+		if c.since(published) >= every && !errors.Is(err, fallback.ErrNoNamespace) {
+			if sent := c.now(); o.publish(c.life.ctx, o.keeps()) == nil {
 				published = sent
 			}
 		}

@@ -94,11 +94,11 @@ func (c *Coordinator) RotateSecret(ctx context.Context) error {
 	if x := c.opts.Cluster; x != nil && len(x.GossipKeys) > 0 {
 		return errOwnKeys
 	}
-	ns := c.remote.namespace.Load()
-	if ns == nil {
-		return ErrUnavailable
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	return (*ns).Rotate(ctx)
+	ns, err := c.space(ctx)
+	if err != nil {
+		return err
+	}
+	return ns.Rotate(ctx)
 }

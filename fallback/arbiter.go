@@ -17,8 +17,8 @@ type Arbiter interface {
 	Attach(ctx context.Context, s Settings) (Namespace, error)
 }
 
-// Settings must be the same for every process that uses a namespace, except for Lease, and for Grace as Lease says. Attach
-// checks that they are.
+// Settings must be the same for every process that uses a namespace, except for Lease and Observes, and for Grace as Lease
+// says. Attach checks that they are.
 type Settings struct {
 	Namespace  string        // 1 to 128 characters, without braces, spaces and control characters
 	Partitions int           // number of partitions, 1 to 65,536
@@ -28,6 +28,17 @@ type Settings struct {
 	// relies on it for T - M.) 0: Grace has to be the same for all processes. Else each has its own, which
 	// is longer than Lease, and all use the longest that a session needs: see [Namespace.Grace].
 	Lease time.Duration
+
+	// Observes says that the process takes nothing: its sessions need no Grace. It uses that of the others.
+	Observes bool
+}
+
+// Needs returns the Grace that a session of the process needs, in milliseconds: see [Terms].
+func (s Settings) Needs() int64 {
+	if s.Observes {
+		return 0
+	}
+	return s.Grace.Milliseconds()
 }
 
 // A Namespace is the set of operations on one namespace of an arbiter. docs/protocol.md has the rules and invariants cited here.

@@ -76,13 +76,13 @@ func (a *Memory) Attach(_ context.Context, s Settings) (Namespace, error) {
 	if mark == "" { // lost since
 		mark = sp.settings.Mark(true)
 	}
-	needs := s.Grace
+	needs := s.Needs()
 	s, err := s.Adopt(mark, true)
 	if err != nil {
 		return nil, err
 	}
 	uses := s.Grace.Milliseconds()
-	n := &memory{arbiter: a, space: sp, settings: s, agreement: Agreement{Needs: needs.Milliseconds(), Uses: uses, Plans: uses}}
+	n := &memory{arbiter: a, space: sp, settings: s, agreement: Agreement{Needs: needs, Uses: uses, Plans: uses}}
 	n.length.Store(uses)
 	if sp.sessions.Format == "" {
 		sp.format(a, n.moment(), s.Grace.Milliseconds(), a.mark(s.Mark(true)))

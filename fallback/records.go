@@ -161,7 +161,7 @@ func (a *recordsArbiter) Attach(ctx context.Context, s Settings) (Namespace, err
 	if a.opts.NoClock {
 		n.observer = newObserver()
 	}
-	n.lengths.agreement.Needs = s.Grace.Milliseconds()
+	n.lengths.agreement.Needs = s.Needs()
 	if err := n.begin(ctx, a.opts.ColdStart); err != nil {
 		return nil, errors.Join(err, a.store.Close())
 	}

@@ -103,7 +103,7 @@ func (a *Arbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	if a.opts.ReplicaTimeout < 0 {
 		return nil, fmt.Errorf("%w: Options.ReplicaTimeout is %v, must be more than 0, or 0 for 500 ms", fallback.ErrRefused, a.opts.ReplicaTimeout)
 	}
-	n := &redisSpace{opts: a.opts, settings: s, lengths: lengths{agreement: fallback.Agreement{Needs: s.Grace.Milliseconds()}}}
+	n := &redisSpace{opts: a.opts, settings: s, lengths: lengths{agreement: fallback.Agreement{Needs: s.Needs()}}}
 	n.use(made)
 	if err := n.begin(ctx, a.client); err != nil {
 		_ = n.Close()
