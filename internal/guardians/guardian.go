@@ -184,7 +184,9 @@ func (c *charge) drop(voter string) {
 	}
 }
 
-// Burials returns what the votes suffice for (G6). It returns the same again until the session is forgotten.
+// Burials returns what the votes suffice for (G6). It returns the same again until the session is forgotten. Those for a set that the
+// session has told of come first: a member that makes versions up is in the way of none of them. In each part the earliest version comes
+// first, as the answer to it tells the recorded one.
 func (g *Guardian) Burials() (all []Burial) {
 	for ward, c := range g.wards {
 		for version, voters := range c.votes {
@@ -193,8 +195,18 @@ func (g *Guardian) Burials() (all []Burial) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Burial) int { return cmp.Or(cmp.Compare(a.Ward, b.Ward), cmp.Compare(a.Version, b.Version)) })
+	slices.SortFunc(all, func(a, b Burial) int {
+		return cmp.Or(cmp.Compare(a.Ward, b.Ward), cmp.Compare(g.rank(a), g.rank(b)), cmp.Compare(a.Version, b.Version))
+	})
 	return all
+}
+
+// rank is 0 of a burial for a set that the session has told of, and 1 of another one.
+func (g *Guardian) rank(b Burial) int {
+	if slices.ContainsFunc(g.wards[b.Ward].sets, func(s Set) bool { return s.Version == b.Version }) {
+		return 0
+	}
+	return 1
 }
 
 // Outdated forgets the votes for versions before the recorded one, of which an answer to a burial tells. This node's own votes

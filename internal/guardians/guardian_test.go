@@ -80,7 +80,7 @@ func TestGuardian_EnoughVotesBury(t *testing.T) {
 }
 
 func TestGuardian_BurialsAreSorted(t *testing.T) {
-	g := guardians.NewGuardian("d", times)
+	g := guardians.NewGuardian("e", times) // no member
 	for _, v := range []guardians.Vote{
 		{Ward: "y", Voter: "a", Set: two}, {Ward: "x", Voter: "a", Set: two}, {Ward: "x", Voter: "b", Set: one},
 		{Ward: "x", Voter: "c", Set: one}, {Ward: "x", Voter: "d", Set: two}, {Ward: "y", Voter: "d", Set: two},
@@ -88,6 +88,17 @@ func TestGuardian_BurialsAreSorted(t *testing.T) {
 		g.Heard(v, 0)
 	}
 	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [b c]} {x 2 [a d]} {y 2 [a d]}]")
+}
+
+// A member that makes a version up, and votes for it each time that it is outdated, does not come before what the session has told of.
+func TestGuardian_BurialsOfSetsThatAreToldComeFirst(t *testing.T) {
+	told := guardians.Set{Version: 2, Members: []string{"a", "b", "z"}}
+	g := guardians.NewGuardian("a", times)
+	g.Pinged("x", guardians.Ping{Seq: 1, Sets: []guardians.Set{told}}, 0)
+	want(t, "votes", len(g.Look(10*s)), 1)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: told}, 10*s)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "z", Set: guardians.Set{Version: 1, Members: []string{"z"}}}, 10*s)
+	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 2 [a b]} {x 1 [z]}]")
 }
 
 func TestGuardian_ThatWasNeverPingedWaits(t *testing.T) {
