@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"path/filepath"
 
 	"modernc.org/sqlite"
 )
@@ -16,15 +17,19 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	if err := checkPath(s.path); err != nil {
 		return nil, err
 	}
-	if !exists(s.path) {
+	path, err := filepath.EvalSymlinks(s.path) // the log is beside the file that a link leads to
+	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
+	}
+	if err != nil {
+		return nil, refusal("%w", err)
 	}
 	for {
 		// Without a log no process has changes in it. SQLite makes one for a reader, and leaves it,
 		// unless it is told that the file does not change.
-		logged := exists(s.path + "-wal")
-		value, err = view(ctx, s.path, key, logged)
-		if logged || !exists(s.path+"-wal") {
+		logged := exists(path + "-wal")
+		value, err = view(ctx, path, key, logged)
+		if logged || !exists(path+"-wal") {
 			return value, err
 		}
 	}

@@ -50,10 +50,16 @@ func TestSQLite_DescribeFindsANamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		found, err := sqlite.New(path, nil).(fallback.Describer).Describe(t.Context(), settings.Namespace)
-		if err != nil || found.Partitions != settings.Partitions {
-			t.Errorf("%+v, %v", found, err)
+		for _, path := range []string{path, link} {
+			found, err := sqlite.New(path, nil).(fallback.Describer).Describe(t.Context(), settings.Namespace)
+			if err != nil || found.Partitions != settings.Partitions {
+				t.Errorf("%s: %+v, %v", path, found, err)
+			}
 		}
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
