@@ -258,8 +258,14 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	defer func() { err = errors.Join(denied(err), s.Close()) }()
 	err = s.do(ctx, key, reading, func(c *sql.Conn) error {
 		q, missing, err := s.inspect(ctx, c)
-		if err != nil || missing {
+		if err != nil {
 			return err
+		}
+		if missing { // or the user may not see it
+			if _, err := c.ExecContext(ctx, `SELECT 1 FROM `+q.table+` LIMIT 0`); numberOf(err) != 1146 {
+				return err
+			}
+			return nil
 		}
 		err = c.QueryRowContext(ctx, q.before+`SELECT value FROM `+q.table+` WHERE name = ?`, []byte(key)).Scan(&value)
 		if errors.Is(err, sql.ErrNoRows) {

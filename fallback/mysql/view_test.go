@@ -44,3 +44,22 @@ func TestMySQL_DescribeChangesNothing(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
+
+// A table that the user may not see is not one that is missing.
+func TestMySQL_DescribeWithoutRights(t *testing.T) {
+	s := startServer(t)
+	storetest.Attach(t, New(s.config("app"), options()))
+	s.must(`CREATE TABLE hf.orders (id INT)`, `CREATE USER op IDENTIFIED BY 'secret'`, `GRANT SELECT ON hf.orders TO op`)
+	_, err := New(s.config("op"), nil).(fallback.Describer).Describe(t.Context(), storetest.Settings.Namespace)
+	if !errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrNoNamespace) {
+		t.Error(err)
+	}
+	missing := New(s.config("op"), &Options{Table: "orders2"}).(fallback.Describer)
+	if _, err := missing.Describe(t.Context(), storetest.Settings.Namespace); !errors.Is(err, fallback.ErrRefused) {
+		t.Error(err) // whether it is missing is not told to this user
+	}
+	s.must(`GRANT SELECT ON hf.* TO op`)
+	if _, err := missing.Describe(t.Context(), storetest.Settings.Namespace); !errors.Is(err, fallback.ErrNoNamespace) {
+		t.Error(err)
+	}
+}
