@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -41,6 +42,9 @@ func validateName(name string) error {
 		return ErrInvalidKey
 	}
 	key, _ := fallback.Split(name)
+	if rest, ok := strings.CutPrefix(key, semaphorePrefix); ok && rest != "" {
+		key = rest // of a semaphore, or of a lock
+	}
 	return validateKey(key)
 }
 

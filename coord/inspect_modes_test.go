@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -284,4 +285,24 @@ func TestInspect_LabelsOfReaders(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A semaphore of the longest key is asked about as others are, and is in the way of no question about all keys.
+func TestInspect_ASemaphoreOfTheLongestKey(t *testing.T) {
+	t.Parallel()
+	a := fallback.NewMemory()
+	c := join(t, a, unhurried())
+	settle(t, 61, c)
+	long := c.Semaphore(strings.Repeat("k", coord.MaxKey), 3)
+	defer release(t, acquire(t, long, 1))
+	defer unlock(t, lock(t, c, "k"))
+	op := observer(t, a)
+	top, err := op.Top(t.Context(), 3, coord.LongestHeld)
+	if err != nil || len(top.Keys) != 2 || len(top.Unanswered) > 0 {
+		t.Errorf("Top: %d keys, %v, %v", len(top.Keys), top.Unanswered, err)
+	}
+	s := op.Semaphore(strings.Repeat("k", coord.MaxKey), 3)
+	if info, err := s.Inspect(t.Context()); err != nil || len(info.Shared) != 1 || len(info.Unanswered) > 0 {
+		t.Errorf("Inspect: %d processes, %v, %v", len(info.Shared), info.Unanswered, err)
+	}
 }
