@@ -55,12 +55,14 @@ func (x *cluster) balanceOnce() (left bool) {
 	}
 	duties := x.duties()
 	x.each(duties[lease.DutyLook], balancers, func(p *partition) {
+		defer func() { // also if a trace function ends the goroutine
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.EndLook()
+		}()
 		if s := c.sessions.current(); s != nil {
 			p.look(s)
 		}
-		p.mu.Lock()
-		p.EndLook()
-		p.mu.Unlock()
 	})
 	x.each(duties[lease.DutyGive], max(1, givers/max(1, len(x.ring.View().Live()))), func(p *partition) { p.demote(c.life.ctx, 0) })
 	x.each(x.takeable(duties[lease.DutyTake]), balancers, func(p *partition) {

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // Store is the ShareStore that Share uses by default.
@@ -91,6 +92,32 @@ func Keys(c *Coordinator) (n int) {
 		p := &c.parts[i]
 		p.mu.Lock()
 		n += p.Len()
+		p.mu.Unlock()
+	}
+	return n
+}
+
+// LookAtRecords makes a node look whether records name it of partitions that it does not own.
+func LookAtRecords(c *Coordinator) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		if p.Phase() == lease.Unowned {
+			var a after
+			p.Serve(lease.NewSession("ended", time.Time{}), fallback.Acquisition{}, time.Time{}, c.now(), &a.Effects) // in vain, as that session has ended
+		}
+		p.mu.Unlock()
+	}
+}
+
+// Looking returns how many partitions a node does not own, and could not acquire now if they were to be its own.
+func Looking(c *Coordinator) (n int) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		p.mu.Lock()
+		if p.Phase() == lease.Unowned && p.Duty(lease.Placement{Mine: true}, c.now().Add(time.Hour)) != lease.DutyTake {
+			n++
+		}
 		p.mu.Unlock()
 	}
 	return n

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
@@ -153,4 +156,23 @@ func TestGoexit_Partitions(t *testing.T) {
 	if x.Load() {
 		t.Error("no partition was given away")
 	}
+}
+
+// A look at a partition's record that was ended is over: the partition can be acquired.
+func TestGoexit_Looks(t *testing.T) {
+	takes.Seconds(t)
+	var x exit
+	o := quick()
+	o.Trace = &coord.Trace{Call: func(i coord.CallInfo) {
+		if i.Op == coord.OpVerify && strings.Contains(string(debug.Stack()), "partition).look(") {
+			x.call()
+		}
+	}}
+	a := fallback.NewMemory()
+	one, two := join(t, a, quick()), join(t, a, o)
+	settled(t, 61, one, two)
+	x.Store(true)
+	coord.LookAtRecords(two)
+	await.Until(t, "a look is ended", func() bool { return !x.Load() })
+	await.Until(t, "all looks are over", func() bool { return coord.Looking(two) == 0 })
 }

@@ -208,11 +208,16 @@ func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []sna
 	var failed error
 	spread(c, &work, which, reclaimers, func(i int) {
 		k, s := snapshots[i], states[i]
-		r, err := c.contradict(ctx, k.p, k.Known)
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			failed = err
+		err := errNoAnswer
+		defer func() { // also if a trace function ends the goroutine
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = err
+			}
+		}()
+		r, said := c.contradict(ctx, k.p, k.Known)
+		if err = said; err != nil {
 			return
 		}
 		if s.Record = r; !k.Further {
