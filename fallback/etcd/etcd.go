@@ -157,10 +157,10 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		return nil, refusal("the key %q is missing: it was deleted, or the cluster has lost its data. Attach again", s.markKey())
 	}
 	done := make([]bool, 0, len(changes))
-	for len(changes) > 0 {
+	for most := maxWrites; len(changes) > 0; {
 		n, bytes := 0, 0
 		var ops []clientv3.Op
-		for n < min(len(changes), maxWrites) && (n == 0 || bytes+len(changes[n].Value) <= maxBytes) {
+		for n < min(len(changes), most) && (n == 0 || bytes+len(changes[n].Value) <= maxBytes) {
 			c := changes[n]
 			version := int64(0)
 			if c.Version != "" {
@@ -175,15 +175,18 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 			bytes += len(c.Value)
 			n++
 		}
-		part := changes[:n]
-		changes = changes[n:]
 		// A cluster with the mark has the cluster's ID that came with it: both are read in one transaction, and the mark is random.
 		r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.markKey()), "=", mark)).Then(ops...).Commit()
+		large := tooLarge(err)
+		if large && n > 1 { // the server's --max-request-bytes is lower than the default
+			most = n / 2
+			continue
+		}
 		if err != nil && len(done) > 0 {
 			return nil, errors.New(err.Error()) // some were written
 		}
-		if errors.Is(err, rpctypes.ErrRequestTooLarge) {
-			return nil, fmt.Errorf("%w: %w", fallback.TooLarge(part, "the server's --max-request-bytes"), err)
+		if large {
+			return nil, fmt.Errorf("%w: %w", fallback.TooLarge(changes[:n], "the server's --max-request-bytes"), err)
 		}
 		if err != nil {
 			return nil, s.explain(err)
@@ -191,8 +194,14 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		for i := range n {
 			done = append(done, r.Succeeded && r.Responses[i].GetResponseTxn().Succeeded)
 		}
+		changes = changes[n:]
 	}
 	return done, nil
+}
+
+// tooLarge reports whether an error says that the server has not executed a request, because of its size.
+func tooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) || err != nil && strings.Contains(err.Error(), "received message larger than max")
 }
 
 // explain marks errors that an operator has to see to. With them nothing was executed.

@@ -151,6 +151,16 @@ func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	storetest.TooManySessions(t, s, 1<<21-1<<16) // above 1.5 MiB, and below what the client sends
 }
 
+// Records that a server takes one at a time are written so, where its limit is lower than the default.
+func TestEtcd_ALowerLimit(t *testing.T) {
+	s := newStore(startCluster(t, 1, "--max-request-bytes", "100000").client(), &Options{Prefix: "lower/"})
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Many(t, s, storetest.Names("k", 60), 40_000, nil)
+	storetest.TooManySessions(t, s, 200_000)
+}
+
 func TestEtcd_Refuses(t *testing.T) {
 	takes.Seconds(t)
 	storetest.Refused(t, New(nil, nil), "client")

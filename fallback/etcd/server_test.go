@@ -33,8 +33,8 @@ type cluster struct {
 	urls    []string // of clients
 }
 
-// startCluster starts members with their defaults.
-func startCluster(t *testing.T, members int) *cluster {
+// startCluster starts members with their defaults, but for some flags.
+func startCluster(t *testing.T, members int, flags ...string) *cluster {
 	t.Helper()
 	program, err := exec.LookPath("etcd")
 	if err != nil {
@@ -61,10 +61,10 @@ func startCluster(t *testing.T, members int) *cluster {
 		if err := os.Mkdir(c.dirs[i], 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c.members = append(c.members, storetest.Start(t, c.dirs[i], nil, program, "--name", fmt.Sprint("m", i),
+		c.members = append(c.members, storetest.Start(t, c.dirs[i], nil, append([]string{program, "--name", fmt.Sprint("m", i),
 			"--data-dir", "data", "--listen-client-urls", c.urls[i], "--advertise-client-urls", c.urls[i],
 			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(all, ","),
-			"--log-level", "error"))
+			"--log-level", "error"}, flags...)...))
 	}
 	c.leader(-1)
 	return c

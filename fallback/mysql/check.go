@@ -61,7 +61,7 @@ func (s *store) identity(v variables) (expression, before string) {
 func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
 	v, err := look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'wsrep_on',
-		'group_replication_group_name', 'group_replication_single_primary_mode', 'max_allowed_packet')`)
+		'group_replication_group_name', 'group_replication_single_primary_mode')`)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,9 +55,10 @@ func New(config *driver.Config, opts *Options) fallback.Arbiter {
 
 // store is the table of the records, a [fallback.Records].
 type store struct {
-	config *driver.Config
-	opts   Options
-	sql    atomic.Pointer[statements] // nil until the kind of server is known
+	config  *driver.Config
+	opts    Options
+	sql     atomic.Pointer[statements] // nil until the kind of server is known
+	packets packets
 
 	mu     sync.Mutex // protects what follows
 	opened int        // that are not closed
@@ -246,8 +246,7 @@ func (s *store) inspect(ctx context.Context, c *sql.Conn) (q *statements, missin
 	}
 	identity, before := s.identity(v)
 	missing, err = s.checkTable(ctx, c)
-	packet, _ := strconv.Atoi(v["max_allowed_packet"]) // 0 if it is not told: then the server refuses
-	return &statements{quoted(s.opts.Table), identity, before, packet}, missing, err
+	return &statements{quoted(s.opts.Table), identity, before, &s.packets}, missing, err
 }
 
 // View implements [fallback.Viewer].

@@ -35,20 +35,8 @@ type statements struct {
 	table    string
 	identity string // an expression that names the server
 	before   string // each read
-	packet   int    // max_allowed_packet of the server, 0: unknown
+	packets  *packets
 }
-
-// fits refuses records that the server would not take: it may end the connection, and say nothing.
-func (q *statements) fits(changes []fallback.Change) error {
-	for _, x := range changes {
-		if q.packet > 0 && len(x.Value) >= q.packet {
-			return fallback.TooLarge(changes, packetLimit)
-		}
-	}
-	return nil
-}
-
-const packetLimit = "the server's max_allowed_packet, which may be raised"
 
 // writable is a condition: the server is no replica. The variable is a number, or a word of MariaDB 12.
 const writable = `CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')`
@@ -56,7 +44,7 @@ const writable = `CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')`
 // load reads n records and the mark in one statement. SYSDATE is the clock when a row is handed out, after the
 // snapshot of the table was taken, and not when the statement began.
 func (q *statements) load(n int) string {
-	return q.before + `SELECT ` + q.identity + `, ` + writable + `, @@session.time_zone,
+	return q.before + `SELECT ` + q.identity + `, ` + writable + `, @@session.time_zone, @@global.max_allowed_packet,
 	TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) DIV 1000, r.name, r.version, r.value
 FROM (SELECT 1 AS one) h LEFT JOIN ` + q.table + ` r ON r.name IN (` + strings.Repeat("?, ", n) + `?)`
 }
@@ -139,11 +127,13 @@ func (q *statements) read(ctx context.Context, c *sql.Conn, keys []string) (look
 	for rows.Next() {
 		var primary bool
 		var zone string
+		var packet int64
 		var name, value []byte
 		var version *int64
-		if err := rows.Scan(&identity, &primary, &zone, &look.Now, &name, &version, &value); err != nil {
+		if err := rows.Scan(&identity, &primary, &zone, &packet, &look.Now, &name, &version, &value); err != nil {
 			return look, "", m, err
 		}
+		q.packets.saw(packet)
 		switch {
 		case !primary:
 			return look, "", m, errReadOnly
@@ -204,7 +194,7 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	if i < 0 {
 		return nil, notSent(fmt.Errorf("mysql: no server is named %q", server))
 	}
-	if err := s.sql.Load().fits(changes); err != nil {
+	if err := s.packets.fits(changes); err != nil {
 		return nil, err
 	}
 	identity := []byte(server[:i])
@@ -222,14 +212,11 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		updates = append(updates, w)
 	}
 	done, wrote := make([]bool, len(changes)), false
-	for _, part := range []struct{ updates, inserts []write }{{updates: updates}, {inserts: inserts}} {
+	for _, part := range s.packets.parts(updates, inserts) {
 		all := slices.Concat(part.updates, part.inserts)
-		if len(all) == 0 {
-			continue
-		}
-		n, err := s.write(ctx, changes[0].Key, part.updates, part.inserts, identity)
+		n, err := s.write(ctx, changes[0].Key, part, identity)
 		if tooLarge(err) {
-			err = fmt.Errorf("%w: %w", fallback.TooLarge(changes, packetLimit), err)
+			err = fmt.Errorf("%w: %w", tooLargeFor(changes), err)
 		}
 		if wrote = wrote || n > 0; err == nil {
 			err = s.note(ctx, changes[0].Key, all, n, done)
@@ -246,12 +233,14 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 
 // write sends one statement, for updates or for inserts, and returns how many records it has written. They are in the order of their
 // keys, so that two statements do not each wait for the other.
-func (s *store) write(ctx context.Context, key string, updates, inserts []write, identity []byte) (n int64, err error) {
-	for _, all := range [][]write{updates, inserts} {
+func (s *store) write(ctx context.Context, key string, x part, identity []byte) (n int64, err error) {
+	for _, all := range [][]write{x.updates, x.inserts} {
 		slices.SortFunc(all, func(a, b write) int { return slices.Compare(a.key, b.key) })
 	}
 	err = s.do(ctx, key, writing, func(c *sql.Conn) (err error) {
-		n, err = s.sql.Load().write(ctx, c, updates, inserts, identity)
+		if err = s.packets.agreed(ctx, c, x.size); err == nil {
+			n, err = s.sql.Load().write(ctx, c, x.updates, x.inserts, identity)
+		}
 		return err
 	})
 	if conflict(err) { // another transaction was in the way, and this one was rolled back

@@ -149,6 +149,59 @@ func TestMySQL_TooManySessions(t *testing.T) {
 	storetest.TooManySessions(t, st, 1<<21)
 }
 
+// A record is written as soon as the server takes it, by connections of before as well; and one that its quotation marks make too large
+// is refused.
+func TestMySQL_APacketThatIsRaised(t *testing.T) {
+	s := startServer(t, "--max-allowed-packet=1M")
+	st := newStore(s.config("app"), nil)
+	if err := st.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	swap := func(values ...string) error {
+		t.Helper()
+		var keys []string
+		var changes []fallback.Change
+		for i, v := range values {
+			keys, changes = append(keys, fmt.Sprint("ns/p", i)), append(changes, fallback.Change{Value: []byte(v)})
+		}
+		look, err := st.Load(t.Context(), keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range changes {
+			changes[i].Key, changes[i].Version = keys[i], look.Values[i].Version
+		}
+		done, err := st.Swap(t.Context(), look.Server, changes)
+		for i := range done {
+			if !done[i] {
+				t.Errorf("record %d was not written", i)
+			}
+		}
+		return err
+	}
+	for range 2 { // inserts, then updates
+		if err := swap(strings.Repeat("v", 900<<10), strings.Repeat("w", 900<<10), "x"); err != nil {
+			t.Errorf("three records that do not fit together: %v", err)
+		}
+	}
+	for name, v := range map[string]string{"large": strings.Repeat("v", 2<<20), "quoted": strings.Repeat(`"`, 600<<10)} {
+		if err := swap(v); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "max_allowed_packet") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.must(`SET GLOBAL max_allowed_packet = 4 << 20`)
+	for _, v := range []string{strings.Repeat("v", 2<<20), strings.Repeat(`"`, 600<<10)} {
+		if err := swap(v); err != nil {
+			t.Errorf("after it was raised: %v", err)
+		}
+	}
+	s.must(`SET GLOBAL max_allowed_packet = 1 << 20`)
+	if err := swap(strings.Repeat("v", 2<<20)); !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("after it was lowered: %v", err)
+	}
+}
+
 // A transaction of others that holds a record, and a lock of the whole table as backups take it, hold calls up and nothing else: what
 // was given up is not executed minutes later.
 func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
