@@ -86,9 +86,9 @@ func New(locks *coord.Coordinator, conf *oauth2.Config, store Store, opts *Optio
 	return k, nil
 }
 
-// Close ends what waits, lets requests to the provider that are under way come to their end, stores their results, and
-// returns when no goroutine is left: after Options.Timeout and SaveTimeout at the latest, if the client and the
-// store heed their contexts. A process that ends without Close while it asks the provider leaves the account in doubt.
+// Close ends what waits, begins no request to the provider, lets those that are under way come to their end, stores their results,
+// and returns when no goroutine is left: after Options.SaveTimeout and the longer one of SaveTimeout and Timeout at the latest, if
+// the client and the store heed their contexts. A process that ends without Close while it asks the provider leaves the account in doubt.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	k.closed = true

@@ -1,9 +1,11 @@
 package tokens_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -201,6 +203,30 @@ func TestALoginIsNotForgottenForAnOlderToken(t *testing.T) {
 	})
 }
 
+// Nor is a token handed out that has expired, if that was read before the login.
+func TestALoginDuringARead(t *testing.T) {
+	bubble(t, func(w *world) {
+		for name, login := range map[string]*oauth2.Token{
+			"for long":      {AccessToken: "a8", RefreshToken: "r8", Expiry: time.Now().Add(time.Hour)},
+			"due, but good": {AccessToken: "a9", RefreshToken: "r9", Expiry: time.Now().Add(11 * time.Second)},
+		} {
+			old := &oauth2.Token{AccessToken: "a1", RefreshToken: "r1", Expiry: time.Now()}
+			k, _ := w.keeper(&tokens.Options{Leeway: time.Second})
+			if err := k.Replace(w.Context(), "alice", old); err != nil {
+				w.Fatal(err)
+			}
+			w.store.loaded = sync.OnceFunc(func() {
+				if err := k.Replace(w.Context(), "alice", login); err != nil {
+					w.Errorf("%s: %v", name, err)
+				}
+			})
+			w.want(k, login.AccessToken)
+			w.store.loaded = nil
+		}
+		w.provider.want(w.T, 0)
+	})
+}
+
 func TestCallersMayLeave(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(nil)
@@ -240,6 +266,63 @@ func TestCloseWaitsForTheProvider(t *testing.T) {
 		other, _ := w.keeper(nil)
 		w.want(other, "a2")
 		w.provider.want(w.T, 1)
+	})
+}
+
+// A request that Close has not seen under way is not begun, and leaves no doubt.
+func TestCloseBeginsNoRequest(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper(nil)
+		saving, closed := make(chan struct{}), make(chan struct{})
+		w.store.set(func(r tokens.Record) error {
+			if r.Spending.Fence != 0 {
+				close(saving)
+				<-closed
+			}
+			return nil
+		}, nil)
+		var work sync.WaitGroup
+		work.Go(func() { w.wantError(k, tokens.ErrClosed) })
+		<-saving
+		work.Go(k.Close)
+		synctest.Wait()
+		close(closed)
+		work.Wait()
+		w.provider.want(w.T, 0)
+		w.store.set(nil, nil)
+		other, _ := w.keeper(nil)
+		w.want(other, "a2")
+		w.provider.want(w.T, 1)
+	})
+}
+
+// An outage of the provider is few records, however many accounts there are.
+func TestAnOutageIsFewRecords(t *testing.T) {
+	bubble(t, func(w *world) {
+		const accounts = 100
+		var out bytes.Buffer // one record is written at a time
+		k, _ := w.keeper(&tokens.Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		w.provider.set(nil, func(rw http.ResponseWriter) bool { rw.WriteHeader(http.StatusServiceUnavailable); return true })
+		for i := range accounts {
+			old := &oauth2.Token{AccessToken: "a1", RefreshToken: fmt.Sprint("r", i), Expiry: time.Now()}
+			if err := k.Replace(w.Context(), fmt.Sprint(i), old); err != nil {
+				w.Fatal(err)
+			}
+		}
+		for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(backoff) {
+			for i := range accounts {
+				if _, err := k.Token(w.Context(), fmt.Sprint(i)); err == nil {
+					w.Fatal("a token while the provider is not there")
+				}
+			}
+		}
+		if n := strings.Count(out.String(), "could not be refreshed"); n != 1 {
+			w.Errorf("%d records within 10 s", n)
+		}
+		time.Sleep(time.Second)
+		if _, err := k.Token(w.Context(), "7"); err == nil || !strings.Contains(out.String(), "suppressed=999") {
+			w.Errorf("%v, and after 10 s: %s", err, out.String())
+		}
 	})
 }
 

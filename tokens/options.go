@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all defaults.
@@ -55,7 +57,8 @@ type Options struct {
 	// Its CheckRedirect is not used: redirects are not followed.
 	HTTPClient *http.Client
 
-	// Logger is told of refreshes that failed, with or without callers that wait. Nil: silent.
+	// Logger is told of refreshes that failed, with or without callers that wait: at once, and then once per 10 s at most, with how
+	// many records were left out (suppressed). Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -97,5 +100,6 @@ func (o *Options) filled() (Options, error) {
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
+	f.Logger = logs.Limit(f.Logger)
 	return f, nil
 }

@@ -19,7 +19,7 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 	}
 	defer k.drop(a)
 	had, _, _ := a.now(time.Now())
-	r, err := k.renew(ctx, a, name, had)
+	t, err := k.renew(ctx, a, name, had)
 	if err != nil {
 		if ctx.Err() == nil { // else all callers have left, and the next one may have more time
 			a.fail(err, time.Now().Add(k.opts.Backoff))
@@ -27,42 +27,44 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 		}
 		return nil, err
 	}
-	return r.token(), nil
+	return t, nil
 }
 
-// renew returns a record that need not be refreshed yet, or, if this process had no token, one that is valid.
-func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (Record, error) {
+// renew returns a token that need not be refreshed yet, or, if this process had none, one that is valid.
+func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (*oauth2.Token, error) {
 	// As a rule another process was first, and there is no need for the lock.
 	r, err := k.load(ctx, a, name)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	if a.adopt(r, &k.opts) {
-		return r, nil
+		return r.token(), nil
 	}
+	// What this process has may be later than r: Replace saves a new login meanwhile. It should be refreshed, but no caller has to
+	// wait for that: the next caller begins it in the background.
 	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
-		return r, nil // it should be refreshed, but no caller has to wait for that: the next caller begins it in the background
+		return now, nil
 	}
 	if pending, _ := a.left(); pending == nil {
 		if r.Rejected != "" {
-			return r, &RejectedError{Account: name, Code: r.Rejected}
+			return nil, &RejectedError{Account: name, Code: r.Rejected}
 		}
 		if err := k.resting(a, name, &r, time.Now()); err != nil {
-			return r, err
+			return nil, err
 		}
 	}
 	l, err := k.locks.Lock(ctx, k.key(name))
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	defer l.Unlock() // that it was lost meanwhile does no harm: a record that was saved is in force
 	if r, err = k.refresh(ctx, a, name, l); err != nil {
-		return r, err
+		return nil, err
 	}
 	if !a.adopt(r, &k.opts) {
-		return r, fmt.Errorf("tokens: the provider's new token of account %q is to be refreshed at once: it expires at %v", name, r.Expiry)
+		return nil, fmt.Errorf("tokens: the provider's new token of account %q is to be refreshed at once: it expires at %v", name, r.Expiry)
 	}
-	return r, nil
+	return r.token(), nil
 }
 
 // refresh is renew under the account's lock.
@@ -146,9 +148,11 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		}
 		return was, err
 	}
-	if lost := l.Context(); lost.Err() != nil {
-		// The last moment: from here on the provider cannot be told from this process's being stopped.
-		return was, k.unmark(ctx, a, name, l, was, context.Cause(lost))
+	for _, over := range []context.Context{l.Context(), k.ctx} { // the lock is lost, or Close was called
+		if over.Err() != nil {
+			// The last moment: from here on the provider cannot be told from this process's being stopped.
+			return was, k.unmark(ctx, a, name, l, was, context.Cause(over))
+		}
 	}
 	t, sent, err := k.spend(ctx, r.RefreshToken.Reveal())
 	now, left := time.Now(), mark // the mark that stays, if there is no new token
