@@ -17,16 +17,14 @@ type quota struct {
 	logged  time.Time    // only of keepDoubting
 }
 
-// Full reports whether the node may have no more keys of this one, and counts a request that is
-// refused.
+// Full implements [lease.Link].
 func (l *link) Full() bool {
 	most := l.x.c.opts.Cluster.MaxPerNode
-	if most < 0 || l.used.Load() < int64(most) {
-		return false
-	}
-	l.refused.Add(1)
-	return true
+	return most >= 0 && l.used.Load() >= int64(most)
 }
+
+// Refuse implements [lease.Link].
+func (l *link) Refuse() { l.refused.Add(1) }
 
 // Use implements [lease.Link].
 func (l *link) Use(n int) { l.used.Add(int64(n)) }

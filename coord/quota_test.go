@@ -110,6 +110,35 @@ func TestCluster_MaxPerNode(t *testing.T) {
 	}
 }
 
+// What a node asks for that gives back more is let in at its limit, and is no refusal.
+func TestCluster_ADowngradeIsNoRefusal(t *testing.T) {
+	takes.Seconds(t)
+	m := fallback.NewMemory()
+	o := small()
+	o.Cluster.MaxPerNode = 1
+	a, b := enter(t, m, o), enter(t, m, small())
+	if err := a.Settled(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	l := lockOf(t, a, b, "k")
+	refused := func() (n int64) {
+		for _, l := range a.cluster.all() {
+			n += l.refused.Load()
+		}
+		return n
+	}
+	r, err := l.Downgrade(t.Context())
+	if err != nil || refused() != 0 {
+		t.Errorf("%v, %d refusals", err, refused())
+	}
+	if _, err := b.Lock(t.Context(), keyOf(a, "another", 0)); !errors.Is(err, ErrUnavailable) || refused() != 1 {
+		t.Errorf("%v, %d refusals", err, refused())
+	}
+	if err := r.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 // used is what all other nodes use of c's quotas.
 func used(c *Coordinator) (n int64) {
 	for _, l := range c.cluster.all() {

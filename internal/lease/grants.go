@@ -57,6 +57,7 @@ func (p *Partition) newGrants() *grants {
 func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool, now time.Time, fx *Effects) {
 	switch {
 	case l.Full() && !p.lessens(l, key):
+		l.Refuse()
 		p.send(l, peer.Deny, key, id).Flags = FlagFull
 	case p.serves(now):
 		p.meets(l)

@@ -39,8 +39,10 @@ type Link interface {
 	Session() string
 	// Down reports whether the stream has ended. It stays so.
 	Down() bool
-	// Full reports whether the other node may have no more keys of this one. It counts a request that is refused.
+	// Full reports whether the other node may have no more keys of this one.
 	Full() bool
+	// Refuse counts a request that is refused for that.
+	Refuse()
 	// Use counts the keys that the other node holds or waits for.
 	Use(n int)
 	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one.

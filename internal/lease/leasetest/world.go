@@ -225,6 +225,7 @@ func (e *end) Node() string    { return e.to.Name }
 func (e *end) Session() string { return e.to.session.ID }
 func (e *end) Down() bool      { return e.down }
 func (e *end) Full() bool      { return e.from.most > 0 && e.used >= e.from.most }
+func (e *end) Refuse()         {}
 func (e *end) Use(n int)       { e.used += n }
 
 func (e *end) Offer(deadline time.Time) (ping, left uint32) {
