@@ -94,8 +94,8 @@ func nudge(ch chan struct{}) {
 	}
 }
 
-// ExpectLong says that long waits for the key, and long holds of it, are expected in this process,
-// until stop is called: no records are written of them (Options.LongWait, Options.LongHold), the waits
+// ExpectLong says that long waits for the key, and long holds of it, are expected in this process, also
+// of readers, and of a semaphore of that key, until stop is called: no records are written of them (Options.LongWait, Options.LongHold), the waits
 // do not count for Stats.LongestWait, and Top marks them (KeySummary.Expected).
 func (c *Coordinator) ExpectLong(key string) (stop func()) {
 	c.tells.expected.add(key, 1)
@@ -119,8 +119,9 @@ func (x *expected) add(key string, n int) {
 	}
 }
 
-func (x *expected) has(key string) bool {
+// has is about the key of a name.
+func (x *expected) has(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.keys[key] > 0
+	return len(x.keys) > 0 && x.keys[namedKey(name)] > 0
 }

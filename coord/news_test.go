@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +101,74 @@ func TestExpectLong_HidesNoStuckKey(t *testing.T) {
 		first, err := c.Top(t.Context(), 1, coord.LongestWait)
 		if w := c.Stats().LongestWait; err != nil || first.Keys[0].Key != "leader" || first.Keys[0].Expected || w < 15*time.Second {
 			t.Errorf("after stop: %+v, %v, %v", first, err, w)
+		}
+	})
+}
+
+// Readers and permits have holds with names of their own, and records tell of them by key and mode.
+func TestExpectLong_ReadersAndPermits(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		o := named("other", h)
+		o.LongWait, o.LongHold = time.Second, time.Second
+		c, other := start(t, a, nil), start(t, a, o)
+		late := func() {
+			l := lock(t, c, "k")
+			p, err := c.Semaphore("k", 8).Acquire(t.Context(), 8)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var work sync.WaitGroup
+			for range 3 {
+				work.Go(func() {
+					r := rlock(t, other, "k")
+					time.Sleep(5 * time.Second)
+					runlock(t, r)
+				})
+			}
+			work.Go(func() {
+				p, err := other.Semaphore("k", 8).Acquire(t.Context(), 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(5 * time.Second)
+				_ = p.Release()
+			})
+			time.Sleep(10 * time.Second)
+			if w := other.Stats().LongestWait; (w == 0) != (len(h.atLeast(slog.LevelWarn)) == 0) {
+				t.Errorf("the longest wait is %v, with the records %v", w, h.atLeast(slog.LevelWarn))
+			}
+			unlock(t, l)
+			if err := p.Release(); err != nil {
+				t.Error(err)
+			}
+			work.Wait()
+		}
+		stop := other.ExpectLong("k")
+		late()
+		if all := h.atLeast(slog.LevelWarn); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+		stop()
+		time.Sleep(10 * time.Second)
+		late()
+		seen := make(map[string]int64)
+		for _, r := range h.atLeast(slog.LevelWarn) {
+			if r.attrs["key"].String() != `"k"` {
+				t.Errorf("%v", r)
+			}
+			mode, _, _ := strings.Cut(strings.TrimLeft(r.attrs["mode"].String(), "0123456789 "), " ")
+			waiting := int64(0)
+			if r.text == longWait {
+				waiting = r.attrs["waiting"].Int64()
+			}
+			seen[r.text+" "+mode] += 1 + 10*waiting
+		}
+		for what, want := range map[string]int64{longWait + " read": 31, longWait + " of": 11, longHold + " read": 1, longHold + " of": 1} {
+			if seen[what] != want {
+				t.Errorf("%q: %d, want %d: %v", what, seen[what], want, h.all)
+			}
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -27,15 +28,44 @@ func (c *Coordinator) watchOverdue() {
 		p.mu.Unlock()
 	}
 	isExpected := func(x lease.Overdue) bool { return c.tells.expected.has(x.Key) }
-	c.reportWaits(slices.DeleteFunc(waits, isExpected), now)
-	c.reportHolds(slices.DeleteFunc(holds, isExpected), now)
+	waits = perKey(slices.DeleteFunc(waits, isExpected))
+	for i := range waits {
+		if key, m := fallback.Split(waits[i].Key); m.Reads() { // they wait together, as one
+			n, _ := c.waitToRead(key)
+			waits[i].Waiting = max(waits[i].Waiting, n)
+		}
+	}
+	c.reportWaits(waits, now)
+	c.reportHolds(perKey(slices.DeleteFunc(holds, isExpected)), now)
+}
+
+// perKey sorts what has lasted for longest first, and makes one of the names of a key that are of the same kind: of permits a process may
+// wait for several, and have several.
+func perKey(all []lease.Overdue) []lease.Overdue {
+	slices.SortFunc(all, func(a, b lease.Overdue) int { return cmp.Compare(a.Since, b.Since) })
+	type kind struct {
+		key            string
+		reads, permits bool
+	}
+	first := make(map[kind]int)
+	kept := all[:0]
+	for _, x := range all {
+		key, m := fallback.Split(x.Key)
+		k := kind{key, m.Reads(), m.Kind == fallback.Permits}
+		if i, known := first[k]; known {
+			kept[i].Waiting += x.Waiting
+			continue
+		}
+		first[k] = len(kept)
+		kept = append(kept, x)
+	}
+	return kept
 }
 
 // detailed is how many keys of one look have a record each. The others share one.
 const detailed = 10
 
 func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
-	slices.SortFunc(waits, func(a, b lease.Overdue) int { return cmp.Compare(a.Since, b.Since) })
 	var names map[string]string
 	if slices.ContainsFunc(waits, func(x lease.Overdue) bool { return x.Session != "" }) {
 		names = c.processes()
@@ -45,7 +75,7 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 		if x.Here {
 			holder = c.opts.Name
 		}
-		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", quoted(x.Key), "waiting", x.Waiting,
+		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", quoted(namedKey(x.Key)), "mode", modeOf(x.Key), "waiting", x.Waiting,
 			"since", c.began.Add(x.Since), "waited", (now - x.Since).Round(time.Millisecond), "reason", orLocked(x.Reason),
 			"holder", holder, "held", x.Held.Round(time.Millisecond), "owner", ring.Process(x.Owner), "caller", placeIn(x.Tag, 0), "holder_caller", placeIn(x.HeldTag, x.Fence))
 	}
@@ -55,9 +85,8 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 }
 
 func (c *Coordinator) reportHolds(holds []lease.Overdue, now lease.Moment) {
-	slices.SortFunc(holds, func(a, b lease.Overdue) int { return cmp.Compare(a.Since, b.Since) })
 	for _, x := range holds[:min(len(holds), detailed)] {
-		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", quoted(x.Key), "fence", Fence(x.Fence),
+		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", quoted(namedKey(x.Key)), "mode", modeOf(x.Key), "fence", Fence(x.Fence),
 			"since", c.began.Add(x.Since), "held", (now - x.Since).Round(time.Millisecond), "caller", placeIn(x.Tag, x.Fence))
 	}
 	if more := len(holds) - detailed; more > 0 {
