@@ -98,7 +98,7 @@ var (
 	ErrClosed      = coord.ErrClosed      // Close was called
 	ErrDeadlock    = coord.ErrDeadlock    // callers wait for each other in a circle
 	ErrUnlocked    = coord.ErrUnlocked    // the lock was unlocked before
-	ErrInvalidKey  = coord.ErrInvalidKey  // the key is empty, too long, or has an ending that is reserved
+	ErrInvalidKey  = coord.ErrInvalidKey  // the key is empty, too long, or has a beginning or an ending that is reserved
 	ErrObserver    = coord.ErrObserver    // the coordinator only looks: coord.Options.Observe
 	ErrNotHeld     = coord.ErrNotHeld     // of Break: no caller has the lock with that token
 	ErrNotBroken   = coord.ErrNotBroken   // of Break: the process that has the lock does not permit it, or could not be asked

@@ -183,7 +183,7 @@ func (c *Coordinator) lockAll(ctx context.Context, claims []Claim, try bool) ([]
 // reading and for writing is claimed for writing.
 func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
 	for _, x := range claims {
-		if err := validateKey(x.Key); err != nil {
+		if err := validateOwn(x.Key); err != nil {
 			return nil, err
 		}
 	}

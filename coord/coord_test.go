@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,7 +106,7 @@ func TestALockIsAValue(t *testing.T) {
 func TestInvalidKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
-		for _, key := range []string{"", string(make([]byte, coord.MaxKey+1))} {
+		for _, key := range []string{"", strings.Repeat("k", coord.MaxKey+1), "\x00", "\x00k"} {
 			if _, err := c.Lock(t.Context(), key); !errors.Is(err, coord.ErrInvalidKey) {
 				t.Errorf("Lock of %d bytes: %v", len(key), err)
 			}
@@ -113,7 +114,7 @@ func TestInvalidKeys(t *testing.T) {
 				t.Errorf("TryLock of %d bytes: %v", len(key), err)
 			}
 		}
-		unlock(t, lock(t, c, string(make([]byte, coord.MaxKey))))
+		unlock(t, lock(t, c, strings.Repeat("\xff", coord.MaxKey)))
 	})
 }
 

@@ -10,8 +10,9 @@ import (
 )
 
 // Downgrade makes the lock one for reading: l is unlocked, and no caller can write in between.
-// Readers that wait are let in, also before a writer that has waited for longer. It asks the
-// grantor, which is the key's owner or the arbiter, and waits for the answer until ctx ends.
+// Readers that came before any writer that waits are let in. Those behind one wait for it, and it
+// waits for the ReadLock: so do not wait for them with that. Downgrade asks the grantor, which is
+// the key's owner or the arbiter, and waits for the answer until ctx ends.
 //
 // The ReadLock is as one of [Coordinator.RLock]: it has a token above that of l, and has to be
 // unlocked. The contexts of l end with [ErrUnlocked] as their cause, and Do's Unlock of l does
@@ -57,10 +58,10 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 			return ReadLock{}, err
 		}
 		x.s.mu.Lock()
-		x.open(1)
+		turn := x.open(1)
 		x.s.mu.Unlock()
 		x.linger()
-		r := x.counted(ctx)
+		r := x.counted(ctx, turn)
 		if labelled.Load() {
 			if label := labelOf(l.ctx); label != "" {
 				r.keepLabel(label)

@@ -26,7 +26,8 @@ var (
 	// DeadlockError, which errors.As finds, and Options.DeadlockAfter.
 	ErrDeadlock = errors.New("coord: callers wait for each other in a circle")
 
-	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not end with NUL, letters, digits or slashes, NUL and 0xff.
+	// ErrInvalidKey: a key must have 1 to 1024 bytes, must not begin with NUL, and must not end with NUL, letters, digits or slashes, NUL
+	// and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
 	// ErrClosed: the coordinator was closed.

@@ -20,6 +20,7 @@ type flight struct {
 	done   chan struct{} // closed when it has ended
 	ended  bool
 	x      *reading // each of the n callers is one of its readers; nil: see err
+	turn   uint64   // of these readers
 	err    error
 }
 
@@ -54,7 +55,7 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 			return ReadLock{seat, turn, ctx}, nil
 		}
 	}
-	if err := validateKey(key); err != nil {
+	if err := validateOwn(key); err != nil {
 		return ReadLock{}, err
 	}
 	h := readHash(key)
@@ -64,13 +65,13 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 // rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
 func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if ctx.Err() != nil {
-		return ReadLock{}, cmp.Or(validateKey(key), ended(ctx))
+		return ReadLock{}, cmp.Or(validateOwn(key), ended(ctx))
 	}
 	label := labelOf(ctx)
 	if label == "" && !isTask(ctx) {
 		return ReadLock{}, nil
 	}
-	if err := validateKey(key); err != nil {
+	if err := validateOwn(key); err != nil {
 		return ReadLock{}, err
 	}
 	h, told := readHash(key), &label
@@ -92,11 +93,12 @@ func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (
 func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string) (ReadLock, error) {
 	for {
 		x, l, f := c.join(ctx, s, hash, key, try, label)
+		turn := l.turn
 		if l.seat != nil {
 			if x.inForce() {
 				return l, nil
 			}
-			x.rise(l.seat, l.turn)
+			x.rise(l.seat, turn)
 			continue
 		}
 		if x == nil {
@@ -111,7 +113,7 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			if err := c.awaitFlight(ctx, s, key, f, label, holds && !try); err != nil {
 				return ReadLock{}, err
 			}
-			if x = f.x; x == nil && f.try && !try {
+			if x, turn = f.x, f.turn; x == nil && f.try && !try {
 				continue
 			}
 			if x == nil {
@@ -119,9 +121,9 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			}
 		}
 		if x.lock.holds() {
-			return x.counted(ctx), nil
+			return x.counted(ctx, turn), nil
 		}
-		x.leave()
+		x.leave(turn)
 	}
 }
 
@@ -151,7 +153,7 @@ func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string,
 const warmAfter = 2
 
 // join makes the caller one of the key's readers, if it can be: one with a seat, with the lock that
-// it returns, or one that is counted. Otherwise it makes the caller one of those that wait. It returns
+// it returns, or one that is counted, of which it returns the turn. Otherwise it makes the caller one of those that wait. It returns
 // nothing for a caller that only tries while others wait.
 func (c *Coordinator) join(
 	ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string,
@@ -168,10 +170,8 @@ func (c *Coordinator) join(
 				return x, ReadLock{seat, turn, ctx}, nil
 			}
 		}
-		if x.count.n++; x.count.n == 1 {
-			x.count.spell++
-		}
-		return x, ReadLock{}, nil
+		x.count.n++
+		return x, ReadLock{turn: x.count.turn()}, nil
 	}
 	f := s.flights[key]
 	switch {
@@ -248,7 +248,7 @@ func (s *readShard) land(key string, f *flight, x *reading, err error) {
 	used := x != nil && f.n > 0
 	if used {
 		f.x = x
-		x.open(f.n)
+		f.turn = x.open(f.n)
 	} else if x != nil {
 		x.close()
 	}
@@ -331,7 +331,7 @@ func (s *readShard) quit(key string, f *flight, label *string) {
 	}
 	<-f.done
 	if f.x != nil {
-		f.x.leave()
+		f.x.leave(f.turn)
 	}
 }
 

@@ -76,3 +76,33 @@ func TestKeys_OfCallersThatWereSentAway(t *testing.T) {
 		})
 	}
 }
+
+// No key that a caller passes is that of a semaphore. What is there can be looked at.
+func TestSemaphore_KeyIsNoLocks(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		p, err := c.Semaphore("k", 1).Acquire(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const key = "\x00k"
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, locked := c.TryLock(t.Context(), key)
+		_, read := c.TryRLock(t.Context(), key)
+		_, all := c.TryLockAll(t.Context(), "a", key)
+		_, permits := c.Semaphore(key, 1).TryAcquire(t.Context(), 1)
+		_, shared := coord.Share(ctx, c, key, nil, func(context.Context, coord.Fence) (string, error) { return "", nil })
+		for what, err := range map[string]error{"TryLock": locked, "TryRLock": read, "TryLockAll": all, "Semaphore": permits, "Share": shared} {
+			if !errors.Is(err, coord.ErrInvalidKey) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if info, err := c.Inspect(t.Context(), key); err != nil || len(info.Shared) != 1 {
+			t.Errorf("Inspect: %+v, %v", info, err)
+		}
+		if err := p.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package coord
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -23,7 +24,8 @@ type Lock struct {
 }
 
 // Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one process exclude each
-// other as those of two processes do; callers of one process are served in order of arrival. A lock is not reentrant: with the
+// other as those of two processes do; callers of Lock in one process are served in order of arrival. Readers of the process that came
+// before may come after them, and the other way round, by Handoff.MaxHold: see [Coordinator.RLock]. A lock is not reentrant: with the
 // context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns [ErrHeld] at once. So a
 // goroutine that is to wait for the lock's end needs another context. Two callers that lock two keys in two orders wait for
 // each other: lock several keys by [Coordinator.LockAll].
@@ -58,6 +60,14 @@ func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err erro
 	return l, err
 }
 
+// validateOwn is validateKey for what callers pass. Keys that begin with NUL are the semaphores'.
+func validateOwn(key string) error {
+	if strings.HasPrefix(key, semaphorePrefix) {
+		return fmt.Errorf("%w: a key must not begin with NUL", ErrInvalidKey)
+	}
+	return validateKey(key)
+}
+
 func validateKey(key string) error {
 	if len(key) == 0 || len(key) > MaxKey {
 		return fmt.Errorf("%w: it has %d bytes, must have 1 to %d", ErrInvalidKey, len(key), MaxKey)
@@ -70,8 +80,8 @@ func validateKey(key string) error {
 
 // lock is Lock and TryLock. A Lock is more than the compiler keeps in registers: to is for one copy of it less.
 func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) (err error) {
-	if len(key) == 0 || len(key) > MaxKey || key[len(key)-1] == 0xff && fallback.IsName(key) {
-		return validateKey(key)
+	if len(key) == 0 || len(key) > MaxKey || key[0] == 0 || key[len(key)-1] == 0xff && fallback.IsName(key) {
+		return validateOwn(key)
 	}
 	if ctx.Err() != nil {
 		return ended(ctx)

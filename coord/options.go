@@ -125,10 +125,11 @@ type Options struct {
 // Handoff limits for how long a process keeps a key. The zero value means the defaults.
 type Handoff struct {
 	// MaxTurns is how many locks of a key may begin in this process after another process has asked for the key, the
-	// lock in force included. Default, and negative: not limited by number.
+	// lock in force included. A caller of this process that waits to write counts as another process where readers of it have the
+	// key, and so does one that waits to read where a writer has it. Default, and negative: not limited by number.
 	MaxTurns int
 
-	// MaxHold is for how long locks of a key may begin in this process after another process has asked for the key.
+	// MaxHold is for how long locks of a key may begin in this process after another process has asked for the key, as for MaxTurns.
 	// Default 5 ms. Negative: not limited by time.
 	MaxHold time.Duration
 

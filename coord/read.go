@@ -20,9 +20,10 @@ type ReadLock struct {
 }
 
 // RLock waits until the key can be read, until ctx ends at most, and returns with it locked for
-// reading. A caller that comes after one that waits to write waits behind it, in this process and
-// in others, so neither readers nor writers are starved; readers that wait together are let in
-// together. While the process has the key for reading, and no caller waits to write, its callers are
+// reading. A caller that comes after one that waits to write waits behind it, so neither readers nor
+// writers are starved; but a process that has the key for reading, or for writing, lets callers of
+// its own go on with that for Handoff.MaxHold, also before one of its own that has waited for the
+// other. Readers that wait together are let in together. While the process has the key for reading, and no caller waits to write, its callers are
 // let in without a word to other nodes or the arbiter, and without a mutex. The process keeps the key
 // for its next readers for a moment: see Options.Handoff. Stats, Trace and the log tell of the lock
 // that the process has for its readers, not of each reader.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -230,7 +231,7 @@ func TestRLock_InvalidKeys(t *testing.T) {
 		if _, err := c.RLock(t.Context(), ""); !errors.Is(err, coord.ErrInvalidKey) {
 			t.Error(err)
 		}
-		runlock(t, rlock(t, c, string(make([]byte, coord.MaxKey))))
+		runlock(t, rlock(t, c, strings.Repeat("\xff", coord.MaxKey)))
 	})
 }
 

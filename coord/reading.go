@@ -57,9 +57,11 @@ type reading struct {
 // readerCount counts the readers of a reading without a seat, and its uses.
 type readerCount struct {
 	n     int // readers that are counted, and callers that are about to be
-	spell int // how often n has risen from 0
 	joins int // readers that needed the mutex
 	uses  int // as relax has seen it last
+
+	looks uint64 // looks of Stays that began anew: those of n that come have it in their turns
+	old   int    // those of n that came before the last one
 
 	resting bool // relax has found some: when the last of them leaves, the reading is looked at again
 }
@@ -74,9 +76,8 @@ type readingEnd struct {
 
 // staysSeen has the findings of the last call of Stays.
 type staysSeen struct {
-	seen      []stay // in the seats
-	seenSpell int    // of readerCount.spell
-	since     lease.Moment
+	seen  []stay       // in the seats
+	since lease.Moment // when the last look of readerCount.looks was
 }
 
 // readingName is the key of a reading.
@@ -159,7 +160,7 @@ func (x *reading) close() {
 func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *reading {
 	x := &reading{
 		c: c, s: c.shardOf(hash), id: readingName{key: key, hash: hash}, lock: l, began: c.moment(),
-		ending: readingEnd{stays: c.callers.limits.Linger > 0}, count: readerCount{n: 1, spell: 1},
+		ending: readingEnd{stays: c.callers.limits.Linger > 0}, count: readerCount{n: 1},
 	}
 	l.endsWith(x.end)
 	now := l.p.lock()
@@ -168,20 +169,23 @@ func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *rea
 	return x
 }
 
-// open makes a new reading that of its key, for n readers in the place of the one it has and for those that come later. The mutex is held.
-func (x *reading) open(n int) {
-	x.count.n += n - 1
+// open makes a new reading that of its key, for n readers in the place of the one it has and for those that come later. It returns their
+// turn. The mutex is held.
+func (x *reading) open(n int) (turn uint64) {
+	x.count.n, x.count.old = x.count.n+n-1, 0
+	turn = x.count.turn()
 	if x.ending.shut {
-		return
+		return turn
 	}
 	if x.s.current[x.id.key] != nil { // one that was a writer's
 		x.ending.stays = false
-		return
+		return turn
 	}
 	if x.s.current == nil {
 		x.s.current = make(map[string]*reading)
 	}
 	x.s.current[x.id.key] = x
+	return turn
 }
 
 // linger has a new reading looked at, once per Linger.
@@ -254,17 +258,28 @@ func (x *reading) extend() bool {
 	return !x.ending.shut && x.pledge.Extend(x.c.at(now), now)
 }
 
-// counted returns the lock of a reader that is counted.
-func (x *reading) counted(ctx context.Context) ReadLock {
-	own := &seat{x: x}
-	own.Store(seatTaken | seatCounted)
-	return ReadLock{own, seatTaken | seatCounted, ctx}
-}
+// turn returns what the seat has of a reader that is counted from now on.
+func (n *readerCount) turn() uint64 { return seatTaken | seatCounted | n.looks*seatTurn }
 
 // leave is when a reader that is counted is one no more.
-func (x *reading) leave() {
+func (n *readerCount) leave(turn uint64) {
+	n.n--
+	if turn/seatTurn < n.looks {
+		n.old--
+	}
+}
+
+// counted returns the lock of a reader that is counted.
+func (x *reading) counted(ctx context.Context, turn uint64) ReadLock {
+	own := &seat{x: x}
+	own.Store(turn)
+	return ReadLock{own, turn, ctx}
+}
+
+// leave is for a reader that is counted, and has no lock.
+func (x *reading) leave(turn uint64) {
 	x.s.mu.Lock()
-	x.count.n--
+	x.count.leave(turn)
 	x.settle()
 }
 
@@ -353,15 +368,16 @@ func (x *reading) Empty() bool {
 	return x.empty()
 }
 
-// Stays implements [lease.Sharer]. Readers that are counted are taken for one, as long as there is any.
+// Stays implements [lease.Sharer]. Of the readers that are counted it follows those that it has found together, until the last of them
+// has left: then it begins anew.
 func (x *reading) Stays(now lease.Moment) lease.Moment {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
 	first := now
-	if x.count.n > 0 {
-		if x.looked.seenSpell != x.count.spell {
-			x.looked.seenSpell, x.looked.since = x.count.spell, now
-		}
+	if x.count.old == 0 {
+		x.count.looks, x.count.old, x.looked.since = x.count.looks+1, x.count.n, now
+	}
+	if x.count.old > 0 {
 		first = x.looked.since
 	}
 	if len(x.looked.seen) != len(x.seats)*rowSeats {
@@ -467,7 +483,7 @@ func (l ReadLock) unlockSlowly(left bool) error {
 		delete(x.followed, at)
 	}
 	if l.turn&seatCounted != 0 {
-		x.count.n--
+		x.count.leave(l.turn)
 	}
 	loss := x.loss()
 	x.settle()

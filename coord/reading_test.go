@@ -380,8 +380,46 @@ func TestLog_LongReaders(t *testing.T) {
 		l := rlock(t, c, "k")
 		short()
 		runlock(t, l)
-		if n := len(h.about(longHold)); n != 1 {
-			t.Errorf("%d records of a reader that stays for 4 s", n)
+		if all := h.about(longHold); len(all) != 1 || all[0].attrs["key"].String() != `"k"` || all[0].attrs["mode"].String() != "read" {
+			t.Errorf("of a reader that stays for 4 s: %v", all)
+		}
+	})
+}
+
+// Readers that are counted are known apart as well: those that follow each other are not long, and one that stays beside them is.
+func TestLog_LongReadersWithoutASeat(t *testing.T) {
+	takes.Seconds(t)
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		o := named("one", h)
+		o.LogCallers, o.LongHold, o.Handoff.Linger = false, 2*time.Second, -1
+		c := start(t, a, o)
+		overlap := func() {
+			var work sync.WaitGroup
+			for i := range 2 {
+				work.Go(func() {
+					time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+					for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+						l := rlock(t, c, "k")
+						time.Sleep(10 * time.Millisecond)
+						next := rlock(t, c, "k")
+						runlock(t, l)
+						time.Sleep(10 * time.Millisecond)
+						runlock(t, next)
+					}
+				})
+			}
+			work.Wait()
+		}
+		overlap()
+		if all := h.about(longHold); len(all) > 0 {
+			t.Errorf("%v", all)
+		}
+		l := rlock(t, c, "k")
+		overlap()
+		runlock(t, l)
+		if all := h.about(longHold); len(all) != 1 {
+			t.Errorf("of a reader that stays for 10 s: %v", all)
 		}
 	})
 }

@@ -60,7 +60,7 @@ const semaphorePrefix = "\x00"
 // All processes have to know of blocks: one of an older version of this module gives back permits that are not used only with the
 // last ones of its block that are.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
-	s := &Semaphore{c: c, key: key, err: validateKey(key)}
+	s := &Semaphore{c: c, key: key, err: validateOwn(key)}
 	if s.err == nil && fallback.IsName(semaphorePrefix+key) {
 		s.err = fmt.Errorf("%w: a semaphore's key must not be letters, digits or slashes, NUL and 0xff", ErrInvalidKey)
 	}

@@ -61,7 +61,7 @@ import (
 func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOptions[T],
 	fn func(ctx context.Context, fence Fence) (T, error)) (T, error) {
 	var none T
-	if err := validateKey(key); err != nil {
+	if err := validateOwn(key); err != nil {
 		return none, err
 	}
 	if fn == nil {
