@@ -221,7 +221,7 @@ func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
-	ns, err := x.c.space(ctx)
+	ns, err := x.c.partitionSpace(ctx)
 	if err != nil {
 		return fallback.State{}, err
 	}

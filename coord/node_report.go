@@ -236,7 +236,7 @@ func (c *Coordinator) Partitions(ctx context.Context) ([]PartitionInfo, error) {
 func (c *Coordinator) readMany(ctx context.Context, reads []fallback.Read) ([]fallback.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
-	ns, err := c.space(ctx)
+	ns, err := c.partitionSpace(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,28 @@ func TestObserve_ThatStoodStillTakesALongerGraceOver(t *testing.T) {
 	})
 }
 
+// A node looks into no partition while its session is over, as the namespace may have a longer Grace by now.
+func TestInspect_ThatStoodStillBeginsNoGrace(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fallback.Memory) {
+		store := new(coordtest.Store)
+		a := fallback.NewRecords(store, &fallback.RecordsOptions{ColdStart: true})
+		start(t, a, &coord.Options{Name: "anna"})
+		far := &farStore{Store: store}
+		clara := start(t, fallback.NewRecords(far, nil), &coord.Options{Name: "clara"})
+		far.away.Store(true)
+		time.Sleep(40 * time.Second)
+		start(t, a, &coord.Options{Name: "berta", SessionTTL: 20 * time.Second})
+		store.FailOver()
+		far.away.Store(false)
+		if _, err := clara.Inspect(t.Context(), "k"); !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("without a session: %v", err)
+		}
+		if _, err := clara.Partitions(t.Context()); !errors.Is(err, coord.ErrUnavailable) {
+			t.Errorf("all, without a session: %v", err)
+		}
+	})
+}
+
 // Such an observer does not make the table of sessions anew where the server has lost it: nodes know
 // for which Grace.
 func TestObserve_ThatStoodStillMakesNoTable(t *testing.T) {
