@@ -4,8 +4,9 @@ import "sync"
 
 // Counter counts the requests of each key that are here. It has nothing of keys that have none. The zero value is ready to use.
 type Counter struct {
-	mu sync.Mutex
-	n  map[string]present // by key; guarded by mu
+	mu    sync.Mutex // protects what follows
+	n     map[string]*present
+	spare *present // of a key that has none any more; nil: none is
 }
 
 // present is how many requests of a key are here. One of the two is positive.
@@ -22,39 +23,45 @@ func (q *Counter) Enter(key string, most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.n[key]
-	if p.waiting+min(p.begun, 1) > most {
-		return false
+	switch {
+	case p != nil:
+		if p.waiting+min(p.begun, 1) > most {
+			return false
+		}
+	case q.spare != nil:
+		p, q.spare = q.spare, nil
+	default:
+		p = new(present)
 	}
-	if q.n == nil {
-		q.n = make(map[string]present)
+	if p.waiting++; p.waiting+p.begun == 1 {
+		if q.n == nil {
+			q.n = make(map[string]*present)
+		}
+		q.n[key] = p
 	}
-	p.waiting++
-	q.n[key] = p
 	return true
 }
 
 // Leave undoes Enter.
-func (q *Counter) Leave(key string) { q.change(key, func(p *present) { p.waiting-- }) }
+func (q *Counter) Leave(key string) { q.change(key, -1, 0) }
 
 // Begin says that a request waits no more, as it has its turn.
-func (q *Counter) Begin(key string) {
-	q.change(key, func(p *present) { p.waiting, p.begun = p.waiting-1, p.begun+1 })
-}
+func (q *Counter) Begin(key string) { q.change(key, -1, +1) }
 
 // End says that a request is over that has begun.
-func (q *Counter) End(key string) { q.change(key, func(p *present) { p.begun-- }) }
+func (q *Counter) End(key string) { q.change(key, 0, -1) }
 
-// change changes a key's numbers if its requests are counted.
-func (q *Counter) change(key string, f func(*present)) {
+// change adds to a key's numbers if its requests are counted.
+func (q *Counter) change(key string, waiting, begun int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p, ok := q.n[key]
-	if !ok {
+	p := q.n[key]
+	if p == nil {
 		return
 	}
-	if f(&p); p == (present{}) {
+	p.waiting, p.begun = p.waiting+waiting, p.begun+begun
+	if *p == (present{}) {
 		delete(q.n, key)
-	} else {
-		q.n[key] = p
+		q.spare = p
 	}
 }
