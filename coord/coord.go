@@ -185,7 +185,8 @@ type life struct {
 
 // New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or until ctx ends. If ctx
 // has no deadline and the server does not answer, New gives up after 10 s, or after five times Options.CallTimeout if
-// that is longer. ctx limits only the start: the coordinator lives until [Coordinator.Close]. opts may be nil.
+// that is longer; where it waits for other sessions ([fallback.ErrWait]), after Grace and a few seconds. ctx limits
+// only the start: the coordinator lives until [Coordinator.Close]. opts may be nil.
 //
 // With Options.StartUnavailable, New returns at once and attaches in the background. With Options.Observe it opens no session.
 //
@@ -255,6 +256,16 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 // starting is for how long New may try. Formatting a namespace takes a server longer than any other call.
 func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
+// waiting is for how long New may try from when it is told to wait. That a session has ended is
+// known after its time to live, which is less than Grace, by the store's clock or this process's.
+func (c *Coordinator) waiting() time.Duration {
+	grace := c.opts.Grace
+	if c.remote.ns != nil {
+		grace = max(grace, c.remote.ns.Grace())
+	}
+	return max(c.opts.starting(), grace+2*longerGrace+c.opts.CallTimeout)
+}
+
 // Namespace returns the namespace of the coordinator's keys, see Options.Namespace.
 func (c *Coordinator) Namespace() string { return c.opts.Namespace }
 
@@ -263,10 +274,15 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 	if c.opts.StartUnavailable {
 		return nil, nil
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.opts.starting())
-		defer cancel()
+	given, cancel := ctx, context.CancelFunc(func() {})
+	limit := func(d time.Duration) {
+		cancel()
+		ctx, cancel = context.WithTimeout(given, d)
+	}
+	defer func() { cancel() }()
+	_, limited := ctx.Deadline()
+	if !limited {
+		limit(c.opts.starting())
 	}
 	var err error
 	for tries := 0; tries < 3; tries++ {
@@ -274,8 +290,11 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 		if e == nil {
 			return s, nil
 		}
-		if errors.Is(e, fallback.ErrWait) && ctx.Err() == nil { // in vain until others have renewed
-			tries = 0
+		if errors.Is(e, fallback.ErrWait) && ctx.Err() == nil { // in vain until others have renewed, or are gone
+			if tries = 0; !limited {
+				limited = true
+				limit(c.waiting())
+			}
 			select {
 			case <-time.After(longerGrace):
 			case <-ctx.Done():
@@ -285,7 +304,7 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 			err = e
 		}
 		switch {
-		case errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused):
+		case errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrWait):
 			return nil, fmt.Errorf("coord: New: %w", err)
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("coord: New: %w: %w: %w", ErrUnavailable, context.Cause(ctx), err)

@@ -3,6 +3,8 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -239,6 +241,72 @@ func TestOperations_PartitionsChangeWithAStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute) // a crashed process's locks have expired
+		}
+	})
+}
+
+// After a stop the first process with a longer SessionTTL waits for the end of a session that a
+// killed process left.
+func TestNew_ALongerSessionTTLAfterAKill(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		const life = 20 * time.Second
+		s := fallback.Settings{Namespace: "holdfast", Partitions: 1021, Grace: 22 * time.Second, Lease: life}
+		crashed(t, a, s, "killed", 0, life)
+		begin := time.Now()
+		start(t, a, &coord.Options{SessionTTL: 30 * time.Second, Partitions: s.Partitions})
+		if waited := time.Since(begin); waited < life || waited > life+2*time.Second {
+			t.Errorf("the first process with a longer SessionTTL started after %v", waited)
+		}
+	})
+}
+
+// fullArbiter has no room for a session for some time.
+type fullArbiter struct {
+	fallback.Arbiter
+	room time.Time
+}
+
+type fullSpace struct {
+	fallback.Namespace
+	a *fullArbiter
+}
+
+func (a *fullArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	return fullSpace{n, a}, err
+}
+
+func (n fullSpace) Open(ctx context.Context, session string, r fallback.Registration) (fallback.Renewal, error) {
+	if time.Now().Before(n.a.room) {
+		return fallback.Renewal{}, fmt.Errorf("%w: too many sessions: %w", fallback.ErrRefused, fallback.ErrWait)
+	}
+	return n.Namespace.Open(ctx, session, r)
+}
+
+// A table of sessions that is full may have room when it is known which of them have ended.
+func TestNew_WaitsForRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		begin := time.Now()
+		start(t, &fullArbiter{a, begin.Add(11 * time.Second)}, nil)
+		if waited := time.Since(begin); waited != 11*time.Second {
+			t.Errorf("started after %v", waited)
+		}
+		begin = time.Now()
+		_, err := coord.New(t.Context(), &fullArbiter{a, begin.Add(time.Hour)}, &coord.Options{Partitions: 61})
+		if waited := time.Since(begin); !errors.Is(err, coord.ErrUnavailable) || !errors.Is(err, fallback.ErrRefused) || waited < 12*time.Second || waited > 18*time.Second {
+			t.Errorf("after %v: %v", waited, err)
+		}
+		logged := newRecords()
+		start(t, &fullArbiter{a, time.Now().Add(11 * time.Second)}, &coord.Options{StartUnavailable: true, Logger: slog.New(logged)})
+		time.Sleep(12 * time.Second)
+		for text, want := range map[string]int{
+			"holdfast: no session yet: the table of sessions is full, until it is known which of them have ended": 1,
+			"holdfast: no session: a setting is wrong":                                                            0,
+			"holdfast: session begins": 1,
+		} {
+			if got := len(logged.about(text)); got != want {
+				t.Errorf("%q: %d, want %d", text, got, want)
+			}
 		}
 	})
 }

@@ -128,10 +128,13 @@ func (c *Coordinator) keepSessions(s *session) {
 }
 
 func (c *Coordinator) sayWhyNoSession(err error) {
+	wait := errors.Is(err, fallback.ErrWait)
 	switch {
+	case wait && errors.Is(err, fallback.ErrRefused):
+		c.opts.Logger.Warn("holdfast: no session yet: the table of sessions is full, until it is known which of them have ended", "error", err)
 	case errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused): // trying again does not help
 		c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
-	case errors.Is(err, fallback.ErrWait):
+	case wait:
 		c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
 	default:
 		c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)

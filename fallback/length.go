@@ -8,8 +8,10 @@ import (
 )
 
 // ErrWait: the session was not opened, because it needs a longer Grace than others use. They take
-// it over with their next renewals. To be tried again, after a second: by then a server's replicas
-// know of it.
+// it over with their next renewals, and those that have ended are gone after their time to live, which
+// is less than Grace. To be tried again, after a second: by then a server's replicas know of it. It is
+// also matched by the error of a table that is too large, until this process knows that none of its
+// sessions has ended.
 var ErrWait = fmt.Errorf("fallback: sessions of the namespace use a shorter Grace than this process needs, and take the longer one over " +
 	"with their next renewals: the session is opened then")
 

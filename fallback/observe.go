@@ -21,8 +21,9 @@ import (
 type observer struct {
 	began time.Time // of its clock
 
-	mu   sync.Mutex // protects what follows
-	seen map[string]sighting
+	mu    sync.Mutex // protects what follows
+	seen  map[string]sighting
+	first int64 // look at the table of sessions; 0: none yet
 }
 
 // A sighting is a beat, and since when it was seen, by the observer's clock. highest is the
@@ -89,6 +90,9 @@ func memberThing(id string) string { return "m" + id }
 func (o *observer) members(s *Sessions, at span) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.first == 0 {
+		o.first = at.to
+	}
 	for id, x := range s.Members {
 		if x.TTL == 0 { // it was buried
 			x.Expiry, _ = o.see("b"+id, 1, at)
@@ -108,6 +112,21 @@ func (o *observer) members(s *Sessions, at span) {
 }
 
 const sightingsKept = 1000
+
+// looked reports whether all sessions of a table that had ended when this process came are known to
+// have by now. With a store's clock they are.
+func (o *observer) looked(m Moment, s *Sessions) bool {
+	if o == nil {
+		return true
+	}
+	longest := int64(0)
+	for _, x := range s.Members {
+		longest = max(longest, x.TTL)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return m.Now >= o.first+longest && s.GraceEnd == 0
+}
 
 // A storedGrace is a Grace in a record of a store without a clock: each process counts its length
 // from when it has first seen it.

@@ -23,8 +23,18 @@ func CheckSizes(changes []Change, limit int) error {
 func TooLarge(changes []Change, limit string) error {
 	x := slices.MaxFunc(changes, func(a, b Change) int { return cmp.Compare(len(a.Value), len(b.Value)) })
 	if strings.HasSuffix(x.Key, "/s") {
-		return fmt.Errorf("%w: there are too many sessions for this store: their table has %d bytes, more than %s: run fewer processes "+
-			"with one Namespace, or use another store", ErrRefused, len(x.Value), limit)
+		return fmt.Errorf("%w: their table has %d bytes, more than %s: run fewer processes with one Namespace, or use another store",
+			errFull, len(x.Value), limit)
 	}
 	return fmt.Errorf("%w: a record has %d bytes, more than %s: use more Partitions", ErrRefused, len(x.Value), limit)
 }
+
+var errFull = fmt.Errorf("%w: there are too many sessions for this store", ErrRefused)
+
+// A roomError is an [ErrWait]: the table of sessions is too large, and may get smaller when this process
+// has seen it for long enough to know which of them have ended.
+type roomError struct{ error }
+
+func (e roomError) Is(target error) bool { return target == ErrWait }
+
+func (e roomError) Unwrap() error { return e.error }

@@ -33,13 +33,17 @@ func (n *recordsSpace) Close() (err error) {
 }
 
 func (n *recordsSpace) Open(ctx context.Context, id string, r Registration) (Renewal, error) {
-	wait := false
+	wait, looked := false, true
 	a, err := n.renew(ctx, id, r, func(m Moment, s *Sessions, t Terms) (a Renewal) {
+		looked = n.observer.looked(m, s)
 		a, wait, _ = s.OpenWith(m, id, r.TTL.Milliseconds(), r.Info, t)
 		return a
 	})
-	if err == nil && wait {
+	switch {
+	case err == nil && wait:
 		return Renewal{}, ErrWait
+	case !looked && errors.Is(err, errFull):
+		return Renewal{}, roomError{err}
 	}
 	return a, err
 }
@@ -48,6 +52,10 @@ func (n *recordsSpace) Renew(ctx context.Context, id string, r Registration) (Re
 	return n.renew(ctx, id, r, func(m Moment, s *Sessions, t Terms) Renewal {
 		s.Witness(m, Stamp{id, r.Seen})
 		a, _ := s.RenewWith(m, id, r.TTL.Milliseconds(), r.Info, t)
+		if n.observer != nil && a.Alive && s.GraceEnd == 0 {
+			s.sweep(m) // a process that comes has not seen yet which of them have ended
+			a.Sessions = len(s.Members)
+		}
 		return a
 	})
 }

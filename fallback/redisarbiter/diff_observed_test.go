@@ -85,7 +85,7 @@ func (x *twins) declared(ctx context.Context, session string) (string, error) {
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		m, ok := s.Members[session]
 		if inGrace = s.GraceEnd != 0; ok && !inGrace && m.TTL > 0 {
-			s.Members[session] = fallback.Member{Expiry: time.Now().UnixMilli(), Terms: m.Terms}
+			s.Members[session] = fallback.Member{Expiry: time.Now().UnixMilli(), Terms: fallback.Terms{Uses: 1<<53 - 1}} // ENDED of sessions.lua
 		}
 	})
 	if beat, ttl := x.entry(ctx, session); ttl > 0 && !inGrace {

@@ -61,8 +61,11 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 			if n.observer != nil {
 				a.Expiry = sent + reg.TTL.Milliseconds()
 				n.observer.renewed(id, lease{beat, a.Expiry})
-				n.watch(ctx, r.v[min(renewLen, len(r.v)):], a)
 			}
+		}
+		wait := r.str(0) == "wait"
+		if n.observer != nil && (a.Alive || wait) {
+			n.watch(ctx, r.v[min(renewLen, len(r.v)):], a)
 		}
 		if s := r.str(4); s != "" {
 			n.secrets.Store(&s)
@@ -73,7 +76,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		if r.err == nil {
 			n.agree(ctx, a, t, alone)
 		}
-		if r.str(0) == "wait" {
+		if wait {
 			return fallback.Renewal{}, fallback.ErrWait
 		}
 		return a, r.err

@@ -10,14 +10,14 @@ witness(ARGV[2], ARGV[3])
 if grace > 0 then
   return {'in grace', left()}
 end
-local expiry, ttl, _, _, terms = member(ARGV[1])
+local expiry, ttl = member(ARGV[1])
 if dead(expiry, ttl) then
   told(ARGV[5])
   return {'dead', 0}
 end
 if OBSERVED then
   if expiry == tonumber(ARGV[4]) then
-    bury(ARGV[1], expiry, terms)
+    bury(ARGV[1], expiry, ENDED)
     return {'dead', 0}
   end
   return {'alive', expiry, ttl}

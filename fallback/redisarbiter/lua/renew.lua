@@ -8,7 +8,7 @@
 -- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith), 'lost' (the table) or 'other' (a namespace that was made anew, in another way), identity of the server, ms left of Grace, number of
 -- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, 1 if
 -- that is complete, and 1 if the table did not have the session, or may not have had it before a renewal that this one does not know of.
--- Without a clock also: entries of the table, each its field and its text.
+-- Without a clock also, with 'alive' and 'wait': entries of the table, each its field and its text.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
   return {'lost', server, 0, 0, '', 0, 0, 0, '', 0, 0}
@@ -19,6 +19,28 @@ end
 local expiry, ttl, _, guardians = member(ARGV[1])
 if OPENED ~= (ARGV[15] == '1') then
   return {'other', server, 0, 0, '', 0, 0, 0, '', 0, 0}
+end
+-- An answer; its number of sessions is filled in, and what is without a clock.
+local function telling(answer)
+  local fields = 4 -- that are not sessions
+  for i = 5, 7 do
+    if f[i] then
+      fields = fields + 1
+    end
+  end
+  answer[4] = redis.call('HLEN', tab) - fields
+  if OBSERVED then
+    local entries
+    if answer[4] <= tonumber(ARGV[10]) then
+      entries = redis.call('HGETALL', tab)
+    else
+      entries = redis.call('HRANDFIELD', tab, ARGV[10], 'WITHVALUES')
+    end
+    for i = 1, #entries do
+      answer[#answer + 1] = entries[i]
+    end
+  end
+  return answer
 end
 local unknown = not expiry
 -- An answer to an earlier renewal was lost, or is on its way: it may have told that the entry was missing.
@@ -36,7 +58,7 @@ if ARGV[3] == 'open' and not expiry then
     if grace == 0 and needs >= mark then
       setlength(needs, now)
     end
-    return {'wait', named(), left(), 0, '', 0, 0, length(' grace='), '', 0, 0}
+    return telling({'wait', named(), left(), 0, '', 0, 0, length(' grace='), '', 0, 0})
   end
   lower(math.max(most, needs))
 elseif alive and needs > mark then
@@ -63,26 +85,4 @@ if OPENED and grace == 0 and math.floor(now / 1000) % 16 == 0 then -- Sessions.t
   survey()
 end
 local round, all = turn()
-local fields = 4 -- that are not sessions
-if f[5] then
-  fields = fields + 1
-end
-if f[6] then
-  fields = fields + 1
-end
-if f[7] then
-  fields = fields + 1
-end
-local answer = {'alive', named(), left(), redis.call('HLEN', tab) - fields, f[5] or '', now, version, length(' grace='), round, all, (unknown or unheard) and 1 or 0}
-if OBSERVED then
-  local entries
-  if answer[4] <= tonumber(ARGV[10]) then
-    entries = redis.call('HGETALL', tab)
-  else
-    entries = redis.call('HRANDFIELD', tab, ARGV[10], 'WITHVALUES')
-  end
-  for i = 1, #entries do
-    answer[#answer + 1] = entries[i]
-  end
-end
-return answer
+return telling({'alive', named(), left(), 0, f[5] or '', now, version, length(' grace='), round, all, (unknown or unheard) and 1 or 0})

@@ -137,6 +137,9 @@ local function told(waits)
   end
 end
 
+-- Terms that no session waits for: of one that was seen to stand still for its time to live. With a clock its entry would be gone.
+local ENDED = ';9007199254740991;0'
+
 -- Declares a session dead, so that it, if it lives, is not taken for lost data.
 local function bury(id, at, terms)
   redis.call('HSET', tab, 's:' .. id, int(at) .. ' 0' .. terms .. ' ')

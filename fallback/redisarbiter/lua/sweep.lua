@@ -11,12 +11,12 @@ if grace == tonumber(ARGV[1]) and tonumber(ARGV[2]) >= Q then
   redis.call('HSET', tab, 'g', '0')
 end
 for i = 3, #ARGV, 2 do
-  local beat, ttl, _, _, terms = member(ARGV[i])
+  local beat, ttl = member(ARGV[i])
   if grace == 0 and beat == tonumber(ARGV[i + 1]) then
     if ttl == 0 then
       redis.call('HDEL', tab, 's:' .. ARGV[i])
     else
-      bury(ARGV[i], beat, terms)
+      bury(ARGV[i], beat, ENDED)
     end
   end
 end
