@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -156,14 +157,30 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 			const dumps = `SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_COMMAND LIKE 'Binlog Dump%'`
 			_ = c.QueryRowContext(ctx, dumps).Scan(&replicas)
 		}
-		if n, _ := strconv.Atoi(replicas); n > 0 && v["rpl_semi_sync_master_status"] != "ON" && v["rpl_semi_sync_source_status"] != "ON" {
+		if n, _ := strconv.Atoi(replicas); n == 0 {
+			return nil
+		}
+		if v["rpl_semi_sync_master_status"] != "ON" && v["rpl_semi_sync_source_status"] != "ON" {
 			advice = []string{fmt.Sprintf("%s has replicas, and acknowledges locks that none of them has: while it is cut off and another one is "+
 				"promoted, two processes may hold the same lock: use semi-synchronous replication, or Galera", s.config.Addr)}
+			return nil
 		}
-		return nil
+		v, err = look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_master_timeout', 'rpl_semi_sync_source_timeout')`)
+		for name, text := range v {
+			if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms < leastTimeout.Milliseconds() {
+				advice = append(advice, fmt.Sprintf("%s has replicas, and after %v without an answer of theirs it acknowledges locks that none of them has: "+
+					"while it is cut off and another one is promoted, two processes may hold the same lock: set %s to days (in ms)",
+					s.config.Addr, time.Duration(ms)*time.Millisecond, name))
+			}
+		}
+		return err
 	})
 	return advice, err
 }
+
+// leastTimeout is what the timeout of semi-synchronous replication is advised to be at least. A
+// deposed primary that is cut off should have been stopped by then.
+const leastTimeout = 24 * time.Hour
 
 // numberOf returns the server's number of an error, or 0.
 func numberOf(err error) uint16 {

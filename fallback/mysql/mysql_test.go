@@ -261,3 +261,27 @@ func TestMySQL_RefusesServersThatLose(t *testing.T) {
 		t.Errorf("Lock by a user who may only read and write: %+v", a)
 	}
 }
+
+// A server that may acknowledge what no replica has is told of.
+func TestMySQL_AdvisesOnReplicas(t *testing.T) {
+	takes.Seconds(t)
+	if *program != "" {
+		t.Skip("MySQL's performance schema, which tells of replicas, is off in these tests")
+	}
+	s := startServer(t)
+	n := storetest.Attach(t, New(s.config("app"), options()))
+	advised := func(what string, about ...string) {
+		t.Helper()
+		all := again(t, func() ([]string, error) { return n.(fallback.Adviser).Advise(t.Context()) })
+		if len(all) != len(about) || len(all) > 0 && !strings.Contains(all[0], about[0]) {
+			t.Errorf("%s: %q, want %q", what, all, about)
+		}
+	}
+	advised("alone")
+	s.follow()
+	advised("asynchronous", "use semi-synchronous replication")
+	s.must(`SET GLOBAL rpl_semi_sync_master_enabled = 1`)
+	advised("with the default timeout", "set rpl_semi_sync_master_timeout")
+	s.must(`SET GLOBAL rpl_semi_sync_master_timeout = 1000000000`)
+	advised("with one of days")
+}

@@ -223,10 +223,10 @@ func (s *server) unmark() {
 	s.must("DELETE FROM hf.holdfast WHERE name = '" + markName + "'")
 }
 
-// save has a replica that follows the server until now, and then ends.
-func (s *server) save() {
+// follow starts a replica, which has what the server has now.
+func (s *server) follow() (replica *member) {
 	s.t.Helper()
-	replica := s.member(template.dir, "--read-only=1")
+	replica = s.member(template.dir, "--read-only=1")
 	host, port, _ := net.SplitHostPort(s.now.Load().addr)
 	status, wait := `SHOW MASTER STATUS`, `MASTER_POS_WAIT`
 	change := `CHANGE MASTER TO MASTER_HOST = '%s', MASTER_PORT = %s, MASTER_USER = 'follower', MASTER_PASSWORD = 'secret',
@@ -264,6 +264,13 @@ func (s *server) save() {
 	if err := follower.QueryRow(`SELECT `+wait+`(?, ?, 120)`, file, at).Scan(&n); err != nil || !n.Valid || n.Int64 < 0 {
 		s.t.Fatalf("the replica follows to %s %d: %v, %v", file, at, n, err)
 	}
+	return replica
+}
+
+// save has a replica that follows the server until now, and then ends.
+func (s *server) save() {
+	s.t.Helper()
+	replica := s.follow()
 	s.on(replica, `STOP REPLICA`)
 	replica.process.Kill()
 	s.saved = replica.dir

@@ -291,3 +291,32 @@ func TestPostgres_BehindPgbouncerInTransactionMode(t *testing.T) {
 		t.Errorf("heard %+v", m)
 	}
 }
+
+// A server that acknowledges what no standby has is told of.
+func TestPostgres_AdvisesOnStandbys(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	n := attach(t, postgres.New(s.config("app"), options()))
+	advice := func() []string {
+		return again(t, func() ([]string, error) { return n.(fallback.Adviser).Advise(t.Context()) })
+	}
+	if all := advice(); len(all) > 0 {
+		t.Errorf("alone: %q", all)
+	}
+	s.receive()
+	await.Until(t, "the server knows of a standby", func() bool { return len(advice()) > 0 })
+	for _, x := range []struct{ statement, about string }{
+		{`ALTER SYSTEM RESET synchronous_standby_names`, "set synchronous_standby_names"},
+		{`ALTER SYSTEM SET synchronous_standby_names = '*'`, ""},
+		{`ALTER ROLE app SET synchronous_commit = local`, "set synchronous_commit to on"},
+		{`ALTER ROLE app SET synchronous_commit = remote_write`, ""},
+	} {
+		s.must(x.statement, `SELECT pg_reload_conf()`)
+		n := attach(t, postgres.New(s.config("app"), options())) // with connections of its own
+		var all []string
+		await.Until(t, "the advice after "+x.statement, func() bool {
+			all = again(t, func() ([]string, error) { return n.(fallback.Adviser).Advise(t.Context()) })
+			return x.about == "" && len(all) == 0 || len(all) == 1 && x.about != "" && strings.Contains(all[0], x.about)
+		})
+	}
+}

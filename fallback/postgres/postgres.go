@@ -257,14 +257,23 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 		if _, err := s.check(ctx, c); err != nil {
 			return err
 		}
-		var names string
+		var names, commit, cure string
 		var standbys int
-		err := c.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)`).Scan(&names, &standbys)
-		if err == nil && names == "" && standbys > 0 {
-			advice = []string{fmt.Sprintf("%s has standbys, and acknowledges locks that none of them has: while it is cut off and another one is promoted, "+
-				"two processes may hold the same lock: set synchronous_standby_names", c.Conn().Config().Host)}
+		err := c.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+			(SELECT count(*) FROM pg_stat_replication)`).Scan(&names, &commit, &standbys)
+		switch {
+		case err != nil || standbys == 0:
+			return err
+		case names == "":
+			cure = "set synchronous_standby_names"
+		case commit == "local": // it waits for none
+			cure = "set synchronous_commit to on, for this role at least"
+		default:
+			return nil
 		}
-		return err
+		advice = []string{fmt.Sprintf("%s has standbys, and acknowledges locks that none of them has: while it is cut off and another one is promoted, "+
+			"two processes may hold the same lock: %s", c.Conn().Config().Host, cure)}
+		return nil
 	})
 	return advice, err
 }

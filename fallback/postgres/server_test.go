@@ -187,6 +187,21 @@ func (s *server) save() {
 	s.run(filepath.Join(s.bin, "pg_basebackup"), "-h", s.dir, "-U", "admin", "-D", s.saved, "-X", "stream", "-c", "fast", "--no-sync", "-R")
 }
 
+// receive has a program follow the server as a standby does, until the test ends.
+func (s *server) receive() {
+	s.t.Helper()
+	to := s.newDir()
+	s.run("mkdir", to)
+	cmd := s.as(filepath.Join(s.bin, "pg_receivewal"), "-h", s.dir, "-U", "admin", "-D", to, "--synchronous")
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
 // crash kills the server, and promotes the standby last saved; or an empty server takes its place.
 func (s *server) crash() {
 	s.t.Helper()
