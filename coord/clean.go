@@ -23,9 +23,15 @@ const cleanQuickly = 256
 // there are more, and cleanReleases of rows that one call removes.
 const cleanSessions, cleanReleases = 16, 256
 
+// cleanQueues is the number of queues in which one look reads the first cleanWaiters requests, and
+// cleanAsked the number of sessions that it asks about for that.
+const cleanQueues, cleanWaiters, cleanAsked = 16, 256, 64
+
 // cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at once,
 // by that caller; this is for keys that have no caller any more. It also removes those of this process that it
-// had removed before, where an arbiter without messages has lost that: no other process can know.
+// had removed before, where an arbiter without messages has lost that: no other process can know. And it
+// removes what crashed processes have in the queues of keys that are held: a caller asks only about what is
+// in its way.
 type cleaner struct {
 	renewals int         // since the last look; used by one goroutine, as is quick
 	quick    int         // partitions that are looked at without a pause
@@ -103,7 +109,10 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	n := min(most, len(x.next))
 	these := x.next[:n]
 	x.next = x.next[n:]
-	c.cleanThese(ctx, ns, these, func(string) bool { return true })
+	rows := c.cleanThese(ctx, ns, these, func(string) bool { return true })
+	if most == cleanPartitions { // else rows come first
+		c.cleanWaiting(ctx, these, rows)
+	}
 }
 
 // lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
@@ -130,19 +139,20 @@ func (c *Coordinator) cleanKey(ns fallback.Lister, p *partition, key string) {
 	})
 }
 
-// cleanThese is cleanOnce of partitions, and of those rows of which which says so.
-func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) {
+// cleanThese is cleanOnce of partitions, and of those rows of which which says so. It returns all rows of
+// the partitions, nil after an error.
+func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) (rows []map[string]fallback.Row) {
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	rows, err := ns.Rows(call, these)
 	cancel()
 	if err != nil {
-		return
+		return nil
 	}
 	own := c.sessions.id()
 	dead := make(map[string]bool)
 	alive, err := c.listed(ctx, rows, own, which)
 	if err != nil {
-		return
+		return nil
 	}
 	for session := range alive {
 		dead[session] = false
@@ -168,24 +178,100 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 				left = append(left, fallback.Release{Partition: p, Key: key, Identity: row.Identity})
 			}
 		}
-		for these := range slices.Chunk(left, cleanReleases) {
-			call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-			sent := c.now()
-			errs := c.remote.ns.Unlock(call, these)
-			cancel()
-			err := errors.Join(errs...)
-			failed := 0
-			for _, err := range errs {
-				if err != nil {
-					failed++
-				}
-			}
-			c.calledMany(OpUnlock, len(these), failed, sent, err)
+		if c.cleanUp(ctx, left) != nil {
+			return nil
+		}
+	}
+	return rows
+}
+
+// cleanUp removes what dead sessions have left.
+func (c *Coordinator) cleanUp(ctx context.Context, left []fallback.Release) error {
+	for these := range slices.Chunk(left, cleanReleases) {
+		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+		sent := c.now()
+		errs := c.remote.ns.Unlock(call, these)
+		cancel()
+		err := errors.Join(errs...)
+		failed := 0
+		for _, err := range errs {
 			if err != nil {
-				return
+				failed++
+			}
+		}
+		c.calledMany(OpUnlock, len(these), failed, sent, err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanWaiting removes the requests for exclusive holds that dead sessions have in the queues of keys that
+// are held, as rows tell. The arbiter does not tell the mode of others.
+func (c *Coordinator) cleanWaiting(ctx context.Context, these []uint32, rows []map[string]fallback.Row) {
+	waiting := c.waitingFor(ctx, these, rows)
+	if len(waiting) == 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	sent := c.now()
+	alive, err := c.remote.ns.List(call) // after the queues: what waits there was opened before
+	cancel()
+	c.called(OpList, sent, err)
+	if err != nil {
+		return
+	}
+	var left []fallback.Release
+	dead := make(map[string]bool)
+	for _, r := range waiting {
+		if _, ok := alive[r.Identity.Session]; ok {
+			continue
+		}
+		gone, known := dead[r.Identity.Session]
+		if !known && len(dead) < cleanAsked {
+			gone = c.isDead(ctx, r.Identity.Session) // as the request may have become a row meanwhile (rule 13)
+			dead[r.Identity.Session] = gone
+		}
+		if gone {
+			left = append(left, r)
+		}
+	}
+	_ = c.cleanUp(ctx, left) // after an error they come again
+}
+
+// waitingFor returns requests of other sessions for some of the keys that have rows.
+func (c *Coordinator) waitingFor(ctx context.Context, these []uint32, rows []map[string]fallback.Row) (waiting []fallback.Release) {
+	ns, ok := c.remote.ns.(fallback.WaiterLister)
+	if !ok {
+		return nil
+	}
+	own := c.sessions.id()
+	asked := make(map[string]bool)
+	for i := range rows {
+		for name := range rows[i] {
+			key, mode := fallback.Split(name)
+			switch {
+			case mode.Kind == fallback.Permits || asked[key]:
+				continue
+			case len(asked) == cleanQueues:
+				return waiting
+			}
+			asked[key] = true
+			call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+			all, err := ns.Waiters(call, these[i], key, cleanWaiters)
+			cancel()
+			if err != nil {
+				return nil
+			}
+			for _, w := range all {
+				if w.Session != own {
+					waiting = append(waiting, fallback.Release{Partition: these[i], Key: key, Identity: w})
+				}
 			}
 		}
 	}
+	return waiting
 }
 
 // listed returns the sessions that the arbiter lists, if more others than may be asked about one by

@@ -77,6 +77,48 @@ func TestClean_RowsOfACrashedProcess(t *testing.T) {
 	})
 }
 
+// Requests of processes that crashed while they waited for a key do not stay in its queue for as long as it is held.
+func TestClean_WaitersOfCrashedProcesses(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		s := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 12 * time.Second}
+		p := uint32(xxhash.Sum64String("k") % 61)
+		c := start(t, a, nil)
+		l := lock(t, c, "k")
+		var ns fallback.Namespace
+		wait := func(session string, ttl time.Duration) {
+			t.Helper()
+			ns = crashed(t, a, s, session, 0, ttl)
+			ans := must(ns.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: "k", Me: fallback.Identity{Session: session, Request: 1}, Block: 1, Wait: true}))
+			if ans.Verdict != fallback.Held {
+				t.Fatal(ans)
+			}
+		}
+		waiting := func() (sessions []string) {
+			t.Helper()
+			for _, w := range must(ns.(fallback.WaiterLister).Waiters(t.Context(), p, "k", 1000)) {
+				sessions = append(sessions, w.Session)
+			}
+			return sessions
+		}
+		wait("alive", time.Hour)
+		for i := range 60 {
+			wait(fmt.Sprint("crashed", i), 10*time.Second)
+		}
+		time.Sleep(9 * time.Second)
+		if all := waiting(); len(all) != 61 {
+			t.Errorf("%d sessions wait, none of which has expired: want 61", len(all))
+		}
+		time.Sleep(3 * time.Minute) // 61 partitions, 32 in 30 s
+		if all := waiting(); len(all) != 1 || all[0] != "alive" {
+			t.Errorf("in the queue: %q", all)
+		}
+		if err := l.Context().Err(); err != nil {
+			t.Error(err)
+		}
+		unlock(t, l)
+	})
+}
+
 // silentArbiter delivers no messages.
 type silentArbiter struct{ fallback.Arbiter }
 
