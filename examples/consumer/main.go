@@ -43,8 +43,7 @@ func main() {
 
 // run consumes until ctx ends.
 func run(ctx context.Context, client *redis.Client, name string, idle time.Duration, pay func(context.Context, redis.XMessage) error) error {
-	// ColdStart, as the redis-server above has only just been started. Leave it out where Redis may
-	// have lost locks of before.
+	// ColdStart: the redis-server above was just started. Leave it out where Redis may have lost locks.
 	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	locks, err := coord.New(ctx, arbiter, &coord.Options{Namespace: "payments"})
 	if err != nil {
@@ -56,20 +55,17 @@ func run(ctx context.Context, client *redis.Client, name string, idle time.Durat
 		_ = locks.Close(ctx)
 	}()
 	once := idempotent.New(locks, idempotent.NewRedisStore(client, nil), &idempotent.Options{Scope: "payments"})
-	err = client.XGroupCreateMkStream(ctx, "payments", "payers", "0").Err()
-	if err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") { // there already
-		return err
+	if err := client.XGroupCreateMkStream(ctx, "payments", "payers", "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		return err // or it is there already
 	}
 	for {
 		// What another consumer has not finished comes first, and then what is new.
-		messages, _, err := client.XAutoClaim(ctx, &redis.XAutoClaimArgs{
-			Stream: "payments", Group: "payers", Consumer: name, MinIdle: idle, Start: "0", Count: 10,
-		}).Result()
+		old := redis.XAutoClaimArgs{Stream: "payments", Group: "payers", Consumer: name, MinIdle: idle, Start: "0", Count: 10}
+		messages, _, err := client.XAutoClaim(ctx, &old).Result()
 		if err == nil && len(messages) == 0 {
+			fresh := redis.XReadGroupArgs{Streams: []string{"payments", ">"}, Group: "payers", Consumer: name, Count: 10, Block: idle / 2}
 			var streams []redis.XStream
-			streams, err = client.XReadGroup(ctx, &redis.XReadGroupArgs{
-				Streams: []string{"payments", ">"}, Group: "payers", Consumer: name, Count: 10, Block: idle / 2,
-			}).Result()
+			streams, err = client.XReadGroup(ctx, &fresh).Result()
 			for _, s := range streams {
 				messages = append(messages, s.Messages...)
 			}
@@ -89,13 +85,10 @@ func run(ctx context.Context, client *redis.Client, name string, idle time.Durat
 func handle(ctx context.Context, client *redis.Client, once *idempotent.Executor, m redis.XMessage, pay func(context.Context, redis.XMessage) error) error {
 	id, _ := m.Values["id"].(string) // its sender's: a message that is sent twice has it twice
 	err := once.Once(ctx, id, func(ctx context.Context, _ coord.Lock) error { return pay(ctx, m) })
-	final, isFinal := errors.AsType[*idempotent.FinalError](err)
+	_, isFinal := errors.AsType[*idempotent.FinalError](err)
 	switch {
-	case err == nil: // now, or before
-	case isFinal:
-		log.Printf("payment %s: %v", id, final)
-	case errors.Is(err, idempotent.ErrUnknown), // a consumer died in the middle: a human has to look
-		errors.Is(err, idempotent.ErrNoID): // it cannot be told from others, and never will
+	case err == nil || isFinal: // paid, or refused for good: now, or before
+	case errors.Is(err, idempotent.ErrUnknown), errors.Is(err, idempotent.ErrNoID): // it died in the middle, or has no ID: a human has to look
 		if err := client.XAdd(ctx, &redis.XAddArgs{Stream: "payments:unknown", Values: m.Values}).Err(); err != nil {
 			return err
 		}

@@ -115,6 +115,7 @@ var elsewhere = map[string]string{
 	"coord/options.go":         "the options of the API",
 	"coord/peerkeys.go":        "keys of a node, and of streams",
 	"coord/pool.go":            "permits",
+	"coord/publish.go":         "nodes that only look: how they are listed, and what they may call",
 	"coord/question.go":        "questions of other nodes, for operators",
 	"coord/quota.go":           "how many keys another node may have",
 	"coord/rank.go":            "the order of mutexes",
