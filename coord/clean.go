@@ -207,8 +207,8 @@ func (c *Coordinator) cleanUp(ctx context.Context, left []fallback.Release) erro
 	return nil
 }
 
-// cleanWaiting removes the requests for exclusive holds that dead sessions have in the queues of keys that
-// are held, as rows tell. The arbiter does not tell the mode of others.
+// cleanWaiting removes the requests that dead sessions have in the queues of keys that are held, as
+// rows tell.
 func (c *Coordinator) cleanWaiting(ctx context.Context, these []uint32, rows []map[string]fallback.Row) {
 	waiting := c.waitingFor(ctx, these, rows)
 	if len(waiting) == 0 {
@@ -250,9 +250,9 @@ func (c *Coordinator) waitingFor(ctx context.Context, these []uint32, rows []map
 	asked := make(map[string]bool)
 	for i := range rows {
 		for name := range rows[i] {
-			key, mode := fallback.Split(name)
+			key, _ := fallback.Split(name)
 			switch {
-			case mode.Kind == fallback.Permits || asked[key]:
+			case asked[key]:
 				continue
 			case len(asked) == cleanQueues:
 				return waiting
@@ -266,7 +266,7 @@ func (c *Coordinator) waitingFor(ctx context.Context, these []uint32, rows []map
 			}
 			for _, w := range all {
 				if w.Session != own {
-					waiting = append(waiting, fallback.Release{Partition: these[i], Key: key, Identity: w})
+					waiting = append(waiting, w)
 				}
 			}
 		}

@@ -85,10 +85,10 @@ func TestClean_WaitersOfCrashedProcesses(t *testing.T) {
 		c := start(t, a, nil)
 		l := lock(t, c, "k")
 		var ns fallback.Namespace
-		wait := func(session string, ttl time.Duration) {
+		wait := func(session, name string, ttl time.Duration) {
 			t.Helper()
 			ns = crashed(t, a, s, session, 0, ttl)
-			ans := must(ns.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: "k", Me: fallback.Identity{Session: session, Request: 1}, Block: 1, Wait: true}))
+			ans := must(ns.Lock(t.Context(), fallback.LockRequest{Partition: p, Key: name, Me: fallback.Identity{Session: session, Request: 1}, Block: 1, Wait: true}))
 			if ans.Verdict != fallback.Held {
 				t.Fatal(ans)
 			}
@@ -100,9 +100,10 @@ func TestClean_WaitersOfCrashedProcesses(t *testing.T) {
 			}
 			return sessions
 		}
-		wait("alive", time.Hour)
+		wait("alive", "k", time.Hour)
 		for i := range 60 {
-			wait(fmt.Sprint("crashed", i), 10*time.Second)
+			session := fmt.Sprint("crashed", i)
+			wait(session, []string{"k", fallback.SharedName("k", session)}[i%2], 10*time.Second)
 		}
 		time.Sleep(9 * time.Second)
 		if all := waiting(); len(all) != 61 {

@@ -175,7 +175,9 @@ func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience 
 	}
 	slow := time.AfterFunc(patience.wait(), func() { to <- reclaimed{reclaiming: x, kind: callIsSlow} })
 	late := time.AfterFunc(limit, func() {
-		c.goOn()
+		if limit >= c.opts.CallTimeout { // else the arbiter may only be slow
+			c.goOn()
+		}
 		to <- reclaimed{x, callIsLate, all, errNoAnswer}
 	})
 	c.life.pool.Go(func() {

@@ -258,13 +258,9 @@ func (n *recordsSpace) Rows(ctx context.Context, partitions []uint32) ([]map[str
 }
 
 // Waiters implements [WaiterLister].
-func (n *recordsSpace) Waiters(ctx context.Context, partition uint32, key string, most int) (all []Identity, err error) {
+func (n *recordsSpace) Waiters(ctx context.Context, partition uint32, key string, most int) (all []Release, err error) {
 	err = n.peek(ctx, []uint32{partition}, func(_ int, p *Partition) {
-		for _, w := range p.Queues[key] {
-			if len(all) < most {
-				all = append(all, w.Identity)
-			}
-		}
+		all = waitersOf(partition, key, p.Queues[key], most)
 	})
 	return all, err
 }

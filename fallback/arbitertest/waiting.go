@@ -123,10 +123,14 @@ func queueListed(s *space) {
 		s.t.Skip("it is no fallback.WaiterLister")
 	}
 	s.take(id("alice", 1), "k")
-	var queue []fallback.Identity
+	var queue []fallback.Release
 	for i, name := range []string{"h", "b", "z", "10", "9"} {
-		queue = append(queue, id(name, uint64(i+1)))
-		s.wait(queue[i], "k")
+		r := fallback.Release{Key: "k", Identity: id(name, uint64(i+1))}
+		if i == 3 {
+			r.Key = fallback.SharedName("k", "10")
+		}
+		queue = append(queue, r)
+		s.wait(r.Identity, r.Key)
 	}
 	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), queue)
 	want(s, "first waiters", must(lister.Waiters(s.ctx, 0, "k", 2))(s), queue[:2])
@@ -134,7 +138,7 @@ func queueListed(s *space) {
 	want(s, "waiters of another key", len(must(lister.Waiters(s.ctx, 0, "l", 10))(s)), 0)
 	// It gives up while the key is held: an Unlock of a free key drops waiters with a promise that has
 	// lapsed, as the first one's has on a slow machine.
-	s.unlock(queue[1], "k")
+	s.unlock(queue[1].Identity, "k")
 	s.unlock(id("alice", 1), "k") // the first is woken, and stays
 	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), append(queue[:1:1], queue[2:]...))
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Waiters implements [fallback.WaiterLister]. It reads without a script, so it begins and ends no Grace.
-func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, most int) ([]fallback.Identity, error) {
-	return outlive(ctx, &n.calls, func(ctx context.Context) ([]fallback.Identity, error) {
+func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, most int) ([]fallback.Release, error) {
+	return outlive(ctx, &n.calls, func(ctx context.Context) ([]fallback.Release, error) {
 		if most < 1 {
 			return nil, nil
 		}
@@ -17,14 +17,18 @@ func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, 
 		if err != nil {
 			return nil, refused(err)
 		}
-		all := make([]fallback.Identity, len(members))
+		all := make([]fallback.Release, len(members))
 		for i, m := range members {
 			f := strings.SplitN(m, " ", 3) // session, request, and perhaps the mode
 			row, err := fallback.DecodeRow(strings.Join(f[:min(len(f), 2)], " ") + " 0 0")
 			if err != nil {
 				return nil, err
 			}
-			all[i] = row.Identity
+			w := fallback.Waiter{Identity: row.Identity}
+			if len(f) > 2 {
+				w.Spec = f[2]
+			}
+			all[i] = w.Release(partition, key)
 		}
 		return all, nil
 	})

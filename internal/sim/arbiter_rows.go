@@ -35,8 +35,8 @@ func (n *space) Rows(ctx context.Context, p []uint32) ([]map[string]fallback.Row
 }
 
 // Waiters implements [fallback.WaiterLister].
-func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]fallback.Identity, error) {
-	return about(n.c, ctx, p, func(ctx context.Context) ([]fallback.Identity, error) {
+func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]fallback.Release, error) {
+	return about(n.c, ctx, p, func(ctx context.Context) ([]fallback.Release, error) {
 		at, _ := n.about(p)
 		return at.(fallback.WaiterLister).Waiters(ctx, p, key, most)
 	})
