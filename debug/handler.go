@@ -314,8 +314,9 @@ type page struct {
 
 func (h *handler) overview(w http.ResponseWriter, r *http.Request) {
 	o := h.looks.look(r.Context())
-	if o == nil {
-		return // the client has gone
+	if o == nil { // the client has gone, or a limit of the request's context has passed
+		fail(w, http.StatusServiceUnavailable, "the request has ended while another one asked the nodes")
+		return
 	}
 	if r.URL.Path == "/json" || !wantsHTML(r) {
 		reply(w, o)

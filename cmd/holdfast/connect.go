@@ -274,16 +274,27 @@ func (s *settings) place() string {
 	return u.String()
 }
 
-// adviceOnly takes what the arbiter advises out of a log, and prints it: with such settings two processes may have the lock.
+// adviceOnly takes out of a log, and prints, what the arbiter advises, that it is not fit for locks, or that it does not tell which server it is: then
+// two processes may have the lock.
 type adviceOnly struct{ slog.Handler }
 
 func (adviceOnly) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
+	text := ""
+	if r.Level >= slog.LevelError || strings.Contains(r.Message, "identity") {
+		text = strings.TrimPrefix(r.Message, "holdfast: ")
+	}
 	for a := range r.Attrs {
-		if a.Key == "advice" {
-			inBackground(func() { fmt.Fprintln(os.Stderr, "holdfast:", printable(a.Value.String())) })
+		switch {
+		case a.Key == "advice":
+			text = a.Value.String()
+		case a.Key == "error" && text != "":
+			text += ": " + a.Value.String()
 		}
+	}
+	if text != "" {
+		inBackground(func() { fmt.Fprintln(os.Stderr, "holdfast:", printable(text)) })
 	}
 	return nil
 }

@@ -103,7 +103,8 @@ func (e *deathError) die() {
 	}
 	switch {
 	case signal.Ignored(e.signal):
-	case e.signal == syscall.SIGQUIT: // by which the runtime writes what all goroutines do
+	case e.signal == syscall.SIGQUIT, // by which the runtime writes what all goroutines do
+		os.Getpid() == 1: // of a container, which the kernel ends by no signal that it could have handled
 		signal.Ignore(e.signal)
 		_ = syscall.Kill(whom, e.signal)
 	default:

@@ -133,13 +133,12 @@ func tagCommands(root, version string, commands []Module) error {
 	if _, err := run(root, "git", "commit", "-q", "-a", "-m", "Release "+version+": commands without replacements"); err != nil {
 		return err
 	}
+	var failed error
 	for _, m := range commands {
-		if err := tagHead(root, version, m.Tag(version)); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, tagHead(root, version, m.Tag(version)))
 	}
-	_, err := run(root, "git", "reset", "-q", "--hard", "HEAD~1")
-	return err
+	_, err := run(root, "git", "reset", "-q", "--hard", "HEAD~1") // also if a tag is missing
+	return errors.Join(failed, err)
 }
 
 // changelog gives what is unreleased a version and a date.
