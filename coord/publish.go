@@ -42,13 +42,14 @@ func (c *Coordinator) space(ctx context.Context) (fallback.Namespace, error) {
 // partitionSpace is space for a call that may begin Grace of partitions. A process that is no
 // observer knows how long that is while it has a session, as others wait for it.
 func (c *Coordinator) partitionSpace(ctx context.Context) (fallback.Namespace, error) {
-	if ns, err := c.space(ctx); c.opts.Observe || err != nil {
+	ns, err := c.space(ctx)
+	if c.opts.Observe || err != nil {
 		return ns, err
 	}
 	if s := c.sessions.current(); s == nil || lease.Past(s.Deadline(), c.now()) {
 		return nil, errSilent
 	}
-	return c.remote.ns, nil
+	return ns, nil
 }
 
 // remark is for an observer that is no session, and hears of no other Grace by renewals: it looks
