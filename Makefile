@@ -76,12 +76,13 @@ adapters: export GOFLAGS := $(RACE)
 adapters: redis databases etcd
 	@for m in $(ADAPTERS) $(ELECTIONS) $(MANIFESTS); do (cd $$m && $(LINT) run ./... && go test -timeout 10m ./...) || exit 1; done
 
-# Tests of the lock's decisions (internal/lease) with guards that can be taken out: search and walks notice that, and transitions are compared
+# Tests of the lock's decisions (internal/lease) and of guardians with guards that can be taken out: search and walks notice that, and transitions are compared
 # with the tables. Walks have their full number here, and the search its full depth: with the race detector both are shorter, as each is one
 # goroutine. For a search that goes a step further, which takes six times as long: go test ./internal/lease/leasetest -run Search -lease.deeper 1.
 guards:
 	@CGO_ENABLED=0 nice go vet -tags mutants ./internal/lease/... ./internal/guard
 	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants ./internal/lease/...
+	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m -tags mutants -run Notices ./internal/guardians ./internal/model/takeover
 
 # The same in under two seconds, with shorter walks and searches: they reach at least 95 of 100 statements.
 core:

@@ -3,6 +3,7 @@ package coord
 import (
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -73,4 +74,9 @@ func (x *cluster) answersFor(now time.Time) time.Duration {
 }
 
 // announced is the most that a node announces from when it was asked (G4).
-func (x *cluster) announced() time.Duration { return time.Duration(x.heard.announces.Load()) }
+func (x *cluster) announced() time.Duration {
+	if !guard.Capped {
+		return x.c.opts.lease()
+	}
+	return time.Duration(x.heard.announces.Load())
+}

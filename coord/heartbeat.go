@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -48,6 +49,9 @@ func (l *link) ponged(f *peer.Frame) {
 	at, ok := l.when(f.Ping)
 	if !ok {
 		return
+	}
+	if !guard.PongSent {
+		at = l.x.c.now()
 	}
 	last := l.said.Load()
 	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.validUntil) {

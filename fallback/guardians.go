@@ -48,7 +48,7 @@ func (g Guardians) Encode() string {
 // recorded version (G1). It belongs to an Open or Renew that answered Alive.
 func (s *Sessions) Guard(id string, g Guardians) uint32 {
 	x := s.Members[id]
-	if g.Version > x.Guardians.Version {
+	if g.Version > x.Guardians.Version || !guard.Rising {
 		x.Guardians = Guardians{g.Version, slices.Clone(g.Set)}
 		s.Members[id] = x
 	}
@@ -59,7 +59,7 @@ func (s *Sessions) Guard(id string, g Guardians) uint32 {
 func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Burial {
 	l := s.Dead(m, id)
 	b := Burial{Dead: l.Dead, Left: l.Left, Grace: l.Grace}
-	if l.Dead || l.Grace != 0 {
+	if l.Dead || l.Grace != 0 && guard.NoneBuried {
 		return b
 	}
 	g := s.Members[id].Guardians
@@ -70,7 +70,7 @@ func (s *Sessions) Bury(m Moment, id string, version uint32, voters []string) Bu
 			votes++
 		}
 	}
-	if _, enough := guardians.Quorum(len(g.Set)); g.Version == version && votes >= enough || !guard.Votes {
+	if _, enough := guardians.Quorum(len(g.Set)); (g.Version == version || !guard.Compares) && votes >= enough || !guard.Votes {
 		// TTL 0: buried, which the entry says in a Grace to come.
 		s.put(id, Member{Expiry: m.Now, TTL: 0, Terms: s.Members[id].Terms})
 		return Burial{Dead: true}

@@ -27,6 +27,20 @@ var (
 	VoteLate   = true
 	Votes      = true
 	Covered    = true
+	MarginD    = true
+	PingSent   = true
+	PongSent   = true
+	Capped     = true
+	VoteFinal  = true
+	Intersect  = true
+	Compares   = true
+	NoneBuried = true
+	Rising     = true
+	NextCounts = true
+	BothCount  = true
+	NamesNext  = true
+	Forsworn   = true
+	Told       = true
 	Silenced   = true
 	LeaseLeft  = true
 	RowLate    = true
@@ -71,7 +85,9 @@ var All = map[string]*bool{
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassOld": &PassOld, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
-	"Witness":  &Witness,
+	"Witness": &Witness,
+	"MarginD": &MarginD, "PingSent": &PingSent, "PongSent": &PongSent, "Capped": &Capped, "VoteFinal": &VoteFinal, "Intersect": &Intersect, "Compares": &Compares,
+	"NoneBuried": &NoneBuried, "Rising": &Rising, "NextCounts": &NextCounts, "BothCount": &BothCount, "NamesNext": &NamesNext, "Forsworn": &Forsworn, "Told": &Told,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "LeaseLeft": &LeaseLeft, "RowLate": &RowLate,
 }
 

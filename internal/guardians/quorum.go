@@ -1,6 +1,10 @@
 package guardians
 
-import "time"
+import (
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/guard"
+)
 
 // Max is the most guardians that a session may have (G1).
 const Max = 5
@@ -11,7 +15,11 @@ const Max = 5
 // which it never gets.
 func Quorum(n int) (promises, votes int) {
 	votes = n/2 + 1
-	return n + 1 - votes, votes
+	promises = n + 1 - votes
+	if !guard.Intersect {
+		votes = max(votes-1, 1)
+	}
+	return promises, votes
 }
 
 // Instant is a reading of a node's clock, since any moment: of the monotonic one, which stands still
@@ -28,7 +36,12 @@ type Times struct {
 }
 
 // Valid is how long a promise counts for the session, from when it sent the ping (G2).
-func (t Times) Valid() time.Duration { return t.Promise - t.Margin }
+func (t Times) Valid() time.Duration {
+	if !guard.MarginD {
+		return t.Promise
+	}
+	return t.Promise - t.Margin
+}
 
 // MarginFor returns M_D for promises of d, between clocks of which one may lose margin on another one within lease, as
 // the session's own lease assumes. It is rounded up to milliseconds, in which deadlines are announced.

@@ -112,8 +112,11 @@ func (w *Ward) Promised(guardian string, a Pong, now Instant) {
 	if i < 0 || !w.Alive(now) {
 		return
 	}
-	p := w.promises[guardian]
-	w.promises[guardian] = promise{max(p.until, w.pings[i].at+w.times.Valid()), max(p.voted, a.Voted)}
+	p, at := w.promises[guardian], w.pings[i].at
+	if !guard.PingSent {
+		at = now
+	}
+	w.promises[guardian] = promise{max(p.until, at+w.times.Valid()), max(p.voted, a.Voted)}
 	w.pings = slices.Delete(w.pings, i, i+1)
 }
 
@@ -130,7 +133,7 @@ func (w *Ward) covered(s Set) Instant {
 	}
 	ends := make([]Instant, 0, Max)
 	for _, g := range s.Members {
-		if p := w.promises[g]; p.voted < s.Version {
+		if p := w.promises[g]; p.voted < s.Version || !guard.VoteFinal {
 			ends = append(ends, p.until)
 		}
 	}
@@ -149,10 +152,13 @@ func (w *Ward) Until() Instant {
 		return 0
 	}
 	end := w.covered(w.recorded)
-	if w.phase == Asked {
-		end = min(end, w.covered(w.next))
+	switch {
+	case w.phase != Asked || !guard.NextCounts:
+		return end
+	case !guard.BothCount:
+		return w.covered(w.next)
 	}
-	return end
+	return min(end, w.covered(w.next))
 }
 
 // Alive reports whether the session is valid, as far as its guardians are concerned. Once it is not, it never is again.
@@ -170,7 +176,10 @@ func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if !w.Alive(now) {
 		return now
 	}
-	end := min(leaseEnds, w.Until(), now+w.times.Valid())
+	end := min(leaseEnds, w.Until())
+	if guard.Capped {
+		end = min(end, now+w.times.Valid())
+	}
 	if c := w.covered(w.next); w.phase == Collecting && c > now {
 		end = min(end, c)
 	}
@@ -206,7 +215,7 @@ func (w *Ward) Ask(now Instant) bool {
 
 // Names returns the set that each renewal has to name (G8). The arbiter keeps a later one.
 func (w *Ward) Names() Set {
-	if w.phase == Asked {
+	if w.phase == Asked && guard.NamesNext {
 		return w.next
 	}
 	return w.recorded

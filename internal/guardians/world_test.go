@@ -220,8 +220,8 @@ func (w *world) fault() {
 		pair := [2]int{min(i, j), max(i, j)}
 		w.cut[pair] = true
 		w.in(d, func() { delete(w.cut, pair) })
-	case 3: // from all nodes
-		for k := range w.nodes {
+	case 3: // from all nodes, and perhaps from the arbiter
+		for k := -w.rand.IntN(2); k < len(w.nodes); k++ {
 			pair := [2]int{min(i, k), max(i, k)}
 			w.cut[pair] = true
 			w.in(d, func() { delete(w.cut, pair) })

@@ -85,7 +85,7 @@ func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
 // already. It reports whether it does.
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
 	o := newOwnership(s, got.Record.Epoch, sent)
-	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn {
+	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn && guard.Forsworn {
 		if p.record.naming == NamedElsewhere { // nothing was ever announced at this epoch
 			step(&p.record.naming, NamedPerhaps, nextNamings[:])
 		}

@@ -177,7 +177,7 @@ func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
 
 // tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes that wait that it has no owner.
 func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool) {
-	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] {
+	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] && guard.Told {
 		told[g.link] = true
 		p.send(g.link, peer.Frozen, "", fallback.Identity{}).Epoch = epoch
 	}

@@ -153,6 +153,11 @@ func TestForswear_NotWhatIsServed(t *testing.T) {
 	if !p.Forswear(101) {
 		t.Error("a later one")
 	}
+	p = partition()
+	var fx Effects
+	if !p.Forswear(100) || !p.BeginAcquire() || p.Serve(p.cfg.View.Session(), fallback.Acquisition{Record: fallback.Record{Epoch: 100}}, start, start, &fx) {
+		t.Error("an epoch that is about to be demoted is served")
+	}
 }
 
 func TestReclaimed_AnswersToAnOwner(t *testing.T) {

@@ -45,6 +45,8 @@ var scenarios = []scenario{
 	{"a node that is cut off ends before it is buried", 3, cutOff},                              // G3
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
 	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},     // G7
+	{"an answer that was long on its way counts from its question", 8, answersLate},             // G4
+	{"a hold does not rest on an owner that has given the partition on", 6, givenOn},            // rule 5
 	{"a key that was adopted is not granted at a deposed server", 8, adoptedAtTheNew},           // rule 7
 	{"a node that renews at a new server is not dead at the one before", 12, renewsLate},        // rule 3, I3
 	{"a hold that is given back lets no reader in", 8, lateReader},                              // I8

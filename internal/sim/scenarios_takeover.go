@@ -150,6 +150,62 @@ func buriedByTheDeposed(i int) Config {
 	}}
 }
 
+// answersLate: an owner has answered a holder, and stands still. Its answer is on its way for so long that it arrives shortly before the
+// others bury the owner. The holder, whose clock is slow, does not reach the arbiter.
+func answersLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1 - maxDrift, 1, 1}, script: func(w *world) {
+		time.Sleep(30*time.Second + time.Duration(i)*60*time.Millisecond)
+		owner, holder, other := w.nodes[0].now, w.nodes[1].now, w.nodes[2].now
+		l, err := holder.c.Lock(context.Background(), owner.ownKey())
+		if err != nil {
+			w.h.say("Lock: %v", err)
+			return
+		}
+		var work sync.WaitGroup
+		work.Go(func() { inVain(w, l, other) })
+		holder.away(true)
+		w.net.setCut(owner.h, holder.h, true)
+		time.Sleep(700 * time.Millisecond)
+		owner.h.clock.stand(20*time.Second, 0)
+		time.Sleep(time.Second)
+		w.net.setCut(owner.h, holder.h, false)
+		work.Wait()
+		w.net.heal()
+		holder.away(false)
+	}}
+}
+
+// givenOn: an owner gives partitions to a node that comes, and lives on. A holder of keys there goes by its answers no more. Then the
+// arbiter loses its data, and the new owner dies.
+func givenOn(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 20, Takeover: takeoverD, script: func(w *world) {
+		time.Sleep(15 * time.Second)
+		w.nodes[2].leave()()
+		time.Sleep(10 * time.Second)
+		owner, holder := w.nodes[0].now, w.nodes[1].now
+		var work sync.WaitGroup
+		for _, key := range w.keys {
+			if o, _ := owner.c.Owner(key); !o.Self {
+				continue
+			}
+			l, err := holder.c.Lock(context.Background(), key)
+			if err != nil {
+				w.h.say("Lock: %v", err)
+				continue
+			}
+			work.Go(func() {
+				time.Sleep(30 * time.Second)
+				inVain(w, l, owner)
+			})
+		}
+		<-w.nodes[2].start().ready
+		time.Sleep(10*time.Second + time.Duration(i)*time.Second)
+		w.s.failover(nil, false)
+		w.nodes[2].crash()
+		work.Wait()
+	}}
+}
+
 // adoptedAtTheNew: an owner dies, one of whose keys another node holds, which reaches the arbiter
 // once another server has taken over, and adopts its hold there. All others reach the deposed
 // server, which has no such row: they bury the owner there, and one takes its partition.

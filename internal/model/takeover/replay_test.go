@@ -134,7 +134,11 @@ func (r *replay) follow(c choice) bool {
 		r.ward.Promised(guardianNames[j], r.pongs[j], r.x)
 	case gAnnounce:
 		lease := r.x + units(was.lease)
-		if r.ward.Bound(lease, r.x)-r.x != units(e.n) {
+		bound, most := r.ward.Bound(lease, r.x)-r.x, units(r.m.announced(&was))
+		switch {
+		case bound > most:
+			r.fail("the machine announces %v, the model %v at most", bound, most)
+		case bound != units(e.n):
 			return false // it announces less, so that it may ask soon
 		}
 		r.ward.Announce(lease, r.x)
