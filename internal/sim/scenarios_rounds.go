@@ -287,7 +287,7 @@ func takesLate(i int) Config {
 func letsGo(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
-		for _, n := range w.nodes { // who owns a key of the other server
+		for _, n := range w.nodes { // the owner of a key of the other server
 			for _, key := range onOther() {
 				if o, _ := n.now.c.Owner(key); !o.Self {
 					continue

@@ -151,7 +151,7 @@ func buriedByTheDeposed(i int) Config {
 }
 
 // answersLate: an owner has answered a holder, and stands still. Its answer is on its way for so long that it arrives shortly before the
-// others bury the owner. The holder, whose clock is slow, does not reach the arbiter.
+// others bury the owner. The holder has a slow clock, and does not reach the arbiter.
 func answersLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1 - maxDrift, 1, 1}, script: func(w *world) {
 		time.Sleep(30*time.Second + time.Duration(i)*60*time.Millisecond)
