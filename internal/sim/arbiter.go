@@ -260,6 +260,7 @@ func (n *space) one(ctx context.Context, do func(context.Context) error) error {
 
 func (n *space) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
 	n.c.w.traces.opened(n.c.of, id)
+	n.c.w.h.opens(id, n.c.of)
 	n.mine.Store(id, nil)
 	return through(n.c, ctx, func(ctx context.Context) (fallback.Renewal, error) {
 		a, err := n.at().Open(ctx, id, r)
@@ -390,6 +391,9 @@ func (n *space) Lock(ctx context.Context, r fallback.LockRequest) (fallback.Lock
 		at, old := n.about(r.Partition)
 		a, err := at.Lock(ctx, r)
 		old = executedIn(ctx).orOld(old)
+		if err == nil {
+			n.c.w.h.names(r.Key, a, r.Me.Session)
+		}
 		if err == nil && a.Verdict == fallback.Granted {
 			n.c.w.granted(executedIn(ctx), old, "%q is given to %.4s", r.Key, r.Me.Session)
 			n.c.w.seen(r.Partition, a.Token.Epoch())

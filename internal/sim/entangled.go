@@ -40,6 +40,10 @@ type stay struct {
 type tasks struct {
 	all     map[string]*task // by label
 	writers map[string][]*stay
+
+	sessions map[string]*start    // by ID
+	named    map[string][]*naming // by key
+
 	last    int
 	found   int // circles that callers were told of
 	readers int // waits for another reader in them
@@ -240,14 +244,17 @@ func (h *judge) toldOf(x *task, err error) {
 			h.fail("%q waits for %q, and %q has %q: %v", w.Label, w.Key, next.Label, next.Has, d)
 		case w.Mode == "read" && next.HasMode == "read":
 			if h.tasks.readers++; !h.behind(w, next, from, until) {
-				h.fail("%q reads %q, for which no writer has waited, and %q waits for it: %v; %s", next.Label, w.Key, w.Label, d, h.wrote(w.Key, from))
+				h.fail("%q reads %q, for which no writer has waited, and %q waits for it: %v; %s; %s", next.Label, w.Key, w.Label, d, h.wrote(w.Key, from),
+					h.named(w.Key, from))
+				h.bad = append(h.bad, h.state(w.Key)...)
 			}
 		}
 	}
 }
 
 // behind reports whether a reader could have waited for another one as there was a writer: within the time when all of the circle were
-// there, or, in one process, since the other reader came. The arbiter may have a writer in its queue until its session is dead.
+// there, or, in one process, since the other reader came. The arbiter may have a writer in its queue until its session is dead,
+// and says what it has there.
 func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 	same := w.Session == next.Session
 	if same {
@@ -259,7 +266,7 @@ func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 			ended = ended.Add(h.ttl)
 		}
 		return (same || !s.tries) && (until.IsZero() || !s.from.After(until)) && (s.until.IsZero() || !ended.Before(from))
-	})
+	}) || h.behindRest(w.Key, w.Session, from)
 }
 
 // wrote tells how long ago the last callers that wanted to write a key came and ended, counted from a time.

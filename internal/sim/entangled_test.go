@@ -39,28 +39,43 @@ func TestCircles(t *testing.T) {
 func TestCircles_BehindAWriter(t *testing.T) {
 	begin := time.Now()
 	at := func(second int) time.Time { return begin.Add(time.Duration(second) * time.Second) }
+	now := time.Now()
+	here := func() *start { return &start{client: &client{}} }
+	away := func() *start { return &start{client: &client{weather: weather{away: true}}} }
 	for name, x := range map[string]struct {
 		writer *stay // of the key for which the first task waits since second 3, and which the other one reads since second 1
 		same   bool  // the tasks are of one process
 		bad    bool
+		named  *naming
 	}{
-		"no writer":                           {nil, true, true},
-		"one that waits":                      {&stay{from: at(2)}, false, false},
-		"one that has waited meanwhile":       {&stay{from: at(4), until: at(5)}, false, false},
-		"one that waited before":              {&stay{from: at(1), until: at(2)}, false, true},
-		"the same, in one process":            {&stay{from: at(1), until: at(2)}, true, false},
-		"one that tried before":               {&stay{from: at(2), until: at(2), tries: true}, true, false},
-		"one that tried":                      {&stay{from: at(4), until: at(4), tries: true}, false, true},
-		"one that the arbiter may still have": {&stay{from: at(1), until: at(2), untold: true}, false, false},
-		"one that it had, until a while ago":  {&stay{from: at(-3), until: at(-2), untold: true}, false, true},
-		"one that left before there were any": {&stay{from: begin, until: begin}, true, true},
+		"no writer":                           {nil, true, true, nil},
+		"one that waits":                      {&stay{from: at(2)}, false, false, nil},
+		"one that has waited meanwhile":       {&stay{from: at(4), until: at(5)}, false, false, nil},
+		"one that waited before":              {&stay{from: at(1), until: at(2)}, false, true, nil},
+		"the same, in one process":            {&stay{from: at(1), until: at(2)}, true, false, nil},
+		"one that tried before":               {&stay{from: at(2), until: at(2), tries: true}, true, false, nil},
+		"one that tried":                      {&stay{from: at(4), until: at(4), tries: true}, false, true, nil},
+		"one that the arbiter may still have": {&stay{from: at(1), until: at(2), untold: true}, false, false, nil},
+		"one that it had, until a while ago":  {&stay{from: at(-3), until: at(-2), untold: true}, false, true, nil},
+		"one that left before there were any": {&stay{from: begin, until: begin}, true, true, nil},
+		"one that the arbiter named, of a process that is there, a moment ago": {named: &naming{by: here(), since: now, at: at(4)}},
+		"the same, named for long":              {named: &naming{by: here(), since: at(-9), at: at(4)}, bad: true},
+		"the same, which does not reach it":     {named: &naming{by: away(), since: at(-9), at: at(4)}},
+		"the same, named before there were any": {named: &naming{by: away(), since: at(-9), at: at(2)}, bad: true},
+		"the same, named to another session":    {named: &naming{by: away(), since: at(-9), at: at(4), reader: "another"}, bad: true},
+		"one of a process that has gone":        {named: &naming{by: here(), since: at(-9), at: at(4), gone: at(1)}},
+		"the same, long ago":                    {named: &naming{by: here(), since: at(-30), at: at(4), gone: at(-20)}, bad: true},
 	} {
 		h := newJudge(4 * time.Second)
+		h.state = func(string) []string { return nil }
 		one, two := h.begins(nil), h.begins(nil)
 		one.waits, one.holds = []*stay{{Claim: circle.Claim{Key: "b", Read: true}, from: at(3)}}, []*stay{{Claim: circle.Claim{Key: "a"}, from: at(1)}}
 		two.waits, two.holds = []*stay{{Claim: circle.Claim{Key: "a"}, from: at(3)}}, []*stay{{Claim: circle.Claim{Key: "b", Read: true}, from: at(1)}}
 		if x.writer != nil {
 			h.tasks.writers = map[string][]*stay{"b": {x.writer}}
+		}
+		if x.named != nil {
+			h.tasks.named = map[string][]*naming{"b": {x.named}}
 		}
 		other := coord.Process{Session: "other"}
 		if x.same {
