@@ -6,8 +6,8 @@
 //	go run ./bench -only hot,cold,held -quick   # about a minute
 //	go run ./bench -rivals all                  # etcd, ZooKeeper, MariaDB, and more settings of the others, too
 //	go run ./bench -redis localhost:6379 -report
-//	go run ./bench -json run.json -html run.html # the same as data, and as a page with charts
-//	go run ./bench -from run.json -svg charts    # draw again, measure nothing
+//	go run ./bench -json run.json               # the same as data
+//	go run ./bench -from run.json -svg charts   # draw that, measure nothing
 //	make figures                                # README's figures and charts: measured, and written
 //	make charts                                 # the same from the run in docs/figures.json
 //
@@ -91,8 +91,7 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.StringVar(&cfg.Place, "place", "", "what runs where: free, near (the store where the callers are) or apart; empty: shared near, zipf free")
 	flags.StringVar(&cfg.Profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.StringVar(&cfg.JSON, "json", "", "write everything that was found to this `file`")
-	flags.StringVar(&cfg.HTML, "html", "", "write the report, one page that needs nothing else, to this `file`")
-	flags.StringVar(&cfg.SVG, "svg", "", "write each chart of the report to this `directory`")
+	flags.StringVar(&cfg.SVG, "svg", "", "write a chart of the ladder and of what each subject compares to this `directory`")
 	flags.StringVar(&cfg.Charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
 	flags.StringVar(&cfg.Readme, "readme", "", "write the figures of README into this `file`, between the lines that say so")
 	flags.StringVar(&cfg.from, "from", "", "measure nothing; print and write what is in these comma-separated `files`, which -json has written")

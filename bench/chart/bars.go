@@ -1,14 +1,34 @@
+// Package chart draws the bars of the report as static SVG.
+//
+// Bars are plain data, which can be kept as JSON, and draw a document that needs nothing else. All
+// can be read without colours: each bar has its name beside it, and what is ours is bolder. The
+// colours are those of Okabe and Ito, which colour-blind people can tell apart. They follow the
+// reader's preference for light or dark.
 package chart
 
 import (
+	"fmt"
 	"math"
+
+	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
-// Bars is one bar per row, from the left, with a whisker from the least to the most that was seen.
+// Kind says what something is that is drawn.
+type Kind string
+
+const (
+	Ours  Kind = "ours"
+	Rival Kind = "rival"
+	Floor Kind = "floor" // what nothing can be faster than
+)
+
+// Bars is one bar per row, from the left, with a whisker from the least to the most that was seen,
+// on a logarithmic scale.
 type Bars struct {
-	Head
+	Name  string `json:"name"`            // the name of a file
+	Title string `json:"title"`           // what it shows, in a few words
+	About string `json:"about,omitempty"` // how to read it, for readers that cannot see it as well
 	Unit  string `json:"unit"`
-	Scale Scale  `json:"scale"`
 	Rows  []Bar  `json:"rows"`
 }
 
@@ -23,143 +43,164 @@ type Bar struct {
 }
 
 const (
+	width     = 860 // in the units in which text is 13 high
+	titleRoom = 34
 	barHeight = 18
 	barRow    = 27
 )
+
+const style = `.chart{--ink:#1b1f24;--soft:#59636e;--grid:#e3e6ea;--ground:#ffffff;--ours:#0072b2;--floor:#8b949e;--rival:#d55e00;
+font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+@media (prefers-color-scheme:dark){.chart{--ink:#e6e9ed;--soft:#9aa4af;--grid:#2c333b;--ground:#14181d;--ours:#56b4e9;--floor:#7d8792;
+--rival:#f0803c}}
+.chart text{fill:var(--ink)}.chart .soft{fill:var(--soft)}.chart .small{font-size:11.5px}.chart .strong{font-weight:650}
+.chart .head{font-size:15px;font-weight:650}.chart .grid{stroke:var(--grid);stroke-width:1}
+.chart .axis{stroke:var(--soft);stroke-width:1}.chart .whisker{stroke:var(--ink);stroke-width:1.2;opacity:.75}
+.chart .f-ours{fill:var(--ours)}.chart .f-floor{fill:var(--floor)}.chart .f-rival{fill:var(--rival)}
+`
 
 // SVG draws the chart.
 func (c Bars) SVG() string {
 	left, right := 0.0, 0.0
 	var values []float64
 	for _, r := range c.Rows {
-		left = max(left, nameWidth(r.Name, r.Kind == Ours)+22)
+		left = max(left, nameWidth(r)+22)
 		right = max(right, 1.12*wide(Format(r.Value, c.Unit))+0.88*wide(r.Note)+24)
 		values = append(values, r.Value)
 		if r.Most > 0 {
 			values = append(values, r.Least, r.Most)
 		}
 	}
-	left = min(left, 0.5*Width)
+	left = min(left, 0.5*width)
 	top, bottom := 8.0, 8+float64(len(c.Rows))*barRow
-	x := newAxis(c.Scale, c.Unit, values, left, Width-right)
-	if c.Scale == Log { // a bar needs a beginning that is less than its end
-		least := math.Inf(1)
-		for _, v := range values {
-			if x.drawable(v) {
-				least = min(least, x.raw(v))
-			}
-		}
-		if least-x.min < 0.2 {
-			x.min--
-		}
-	}
+	x := newAxis(values, left, width-right)
 	var d drawing
-	d.open(c.Head, bottom+28)
-	for _, t := range x.ticks() {
-		d.line(x.at(t.value), top, x.at(t.value), bottom, "grid")
-		d.text(x.at(t.value), bottom+18, "middle", "soft small", t.text)
+	d.open(c, bottom+28+titleRoom)
+	for _, value := range x.ticks() {
+		d.line(x.at(value), top, x.at(value), bottom, "grid")
+		d.text(x.at(value), bottom+18, "middle", "soft small", Format(value, c.Unit))
 	}
 	for i, r := range c.Rows {
-		y := top + (float64(i)+0.5)*barRow
-		class := ""
-		if r.Kind == Ours {
-			class = "strong"
-		}
-		d.Tip(r.Name + ": " + c.value(r))
-		d.name(left-10, y+4.5, left-18, class, r.Name)
-		end := x.at(r.Value)
-		d.rect(left, y-barHeight/2, end-left, barHeight, "f-"+string(r.Kind))
-		if r.Most > 0 {
-			a, b := x.at(r.Least), x.at(r.Most)
-			d.line(a, y, b, y, "whisker")
-			d.line(a, y-4, a, y+4, "whisker")
-			d.line(b, y-4, b, y+4, "whisker")
-			end = max(end, b)
-		}
-		text := Format(r.Value, c.Unit)
-		d.text(end+8, y+4.5, "start", class, text)
-		if r.Note != "" {
-			d.text(end+18+1.12*wide(text), y+4.5, "start", "soft small", r.Note)
-		}
-		d.end()
+		d.bar(r, Format(r.Value, c.Unit), x, left, top+(float64(i)+0.5)*barRow)
 	}
 	d.line(left, top, left, bottom, "axis")
-	return d.close()
+	d.Close("g")
+	d.Close("svg")
+	return d.String()
 }
 
-func (c Bars) value(r Bar) string {
-	s := Format(r.Value, c.Unit)
+// drawing is a chart in the making.
+type drawing struct{ svg.Drawing }
+
+// open begins a document with a title and a ground to stand on, and a group below the title.
+func (d *drawing) open(c Bars, height float64) {
+	d.Open("svg", "xmlns", "http://www.w3.org/2000/svg", "class", "chart", "role", "img",
+		"viewBox", fmt.Sprintf("0 0 %d %s", width, svg.Num(height)), "aria-labelledby", c.Name+"-t "+c.Name+"-d")
+	for _, x := range [][3]string{{"title", "-t", c.Title}, {"desc", "-d", c.About}} {
+		d.Open(x[0], "id", c.Name+x[1])
+		d.Raw(svg.Escape(x[2]))
+		d.Close(x[0])
+	}
+	d.Raw(fmt.Sprintf(`<style>%s</style><rect width="%d" height="%g" rx="6" style="fill:var(--ground)"/>`, style, width, height))
+	d.text(14, 24, "start", "head", c.Title)
+	d.Open("g", "transform", fmt.Sprintf("translate(0 %d)", titleRoom))
+}
+
+// bar draws a row around y, with its value as a text.
+func (d *drawing) bar(r Bar, value string, x axis, left, y float64) {
+	class, tip := "", r.Name+": "+value
+	if r.Kind == Ours {
+		class = "strong"
+	}
 	if r.Note != "" {
-		s += ", " + r.Note
+		tip += ", " + r.Note
 	}
-	return s
+	d.Tip(tip)
+	d.name(left-10, y+4.5, left-18, class, r)
+	end := x.at(r.Value)
+	d.Rect(left, y-barHeight/2, end-left, barHeight, "class", "f-"+string(r.Kind))
+	if r.Most > 0 {
+		a, b := x.at(r.Least), x.at(r.Most)
+		d.line(a, y, b, y, "whisker")
+		d.line(a, y-4, a, y+4, "whisker")
+		d.line(b, y-4, b, y+4, "whisker")
+		end = max(end, b)
+	}
+	d.text(end+8, y+4.5, "start", class, value)
+	if r.Note != "" {
+		d.text(end+18+1.12*wide(value), y+4.5, "start", "soft small", r.Note)
+	}
+	d.Close("g")
 }
 
-// Ratios compares with others: each row is how many times better we are, less than 1 where we are worse.
-type Ratios struct {
-	Head
-	Rows []Ratio `json:"rows"`
+// name writes a row's name, which ends at x. If it is wider than room, it is made narrower.
+func (d *drawing) name(x, y, room float64, class string, r Bar) {
+	attrs := []string{"text-anchor", "end"}
+	if nameWidth(r) > room {
+		attrs = append(attrs, "textLength", svg.Num(room), "lengthAdjust", "spacingAndGlyphs")
+	}
+	d.Text(x, y, r.Name, append(attrs, "class", class)...)
 }
 
-// Ratio is a row.
-type Ratio struct {
-	Name  string  `json:"name"`
-	Times float64 `json:"times"` // 0: not measured
-	Least float64 `json:"least"` // 0: unknown, as is Most
-	Most  float64 `json:"most"`
+func (d *drawing) text(x, y float64, anchor, class, s string) {
+	d.Text(x, y, s, "text-anchor", anchor, "class", class)
 }
 
-// SVG draws the chart: better to the right of the line, worse to the left.
-func (c Ratios) SVG() string {
-	left := 0.0
-	values := []float64{0.5, 2}
-	for _, r := range c.Rows {
-		left = max(left, nameWidth(r.Name, r.Times < 1)+20)
-		values = append(values, r.Times)
-		if r.Most > 0 {
-			values = append(values, r.Least, r.Most)
+func (d *drawing) line(x1, y1, x2, y2 float64, class string) { d.Line(x1, y1, x2, y2, "class", class) }
+
+// nameWidth is about how wide a row's name is.
+func nameWidth(r Bar) float64 {
+	if r.Kind == Ours { // which is bold
+		return 1.12 * wide(r.Name)
+	}
+	return wide(r.Name)
+}
+
+// wide is about how wide a text is.
+func wide(s string) float64 { return 6.9 * float64(len([]rune(s))) }
+
+// axis maps values to coordinates, by their logarithms.
+type axis struct{ min, max, from, to float64 }
+
+// newAxis makes an axis on which all values have a place, and a bar of each a length.
+func newAxis(values []float64, from, to float64) axis {
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		if drawable(v) {
+			least, most = min(least, math.Log10(v)), max(most, math.Log10(v))
 		}
 	}
-	left = min(left, 0.6*Width)
-	const top = 28.0
-	bottom := top + float64(len(c.Rows))*barRow
-	x := newAxis(Log, "×", values, left+10, Width-80)
-	var d drawing
-	d.open(c.Head, bottom+28)
-	for _, t := range x.ticks() {
-		d.line(x.at(t.value), top, x.at(t.value), bottom, "grid")
-		text := t.text
-		if t.value < 0.9 {
-			text = "1/" + digits(math.Round(1/t.value))
-		}
-		d.text(x.at(t.value), bottom+18, "middle", "soft small", text)
+	if least > most {
+		return axis{0, 1, from, to}
 	}
-	one := x.at(1)
-	d.rect(left+10, top, one-left-10, bottom-top, "span")
-	d.line(one, top-6, one, bottom, "axis")
-	d.text(one-8, top-10, "end", "bad small strong", "← worse")
-	d.text(one+8, top-10, "start", "soft small strong", "better →")
-	for i, r := range c.Rows {
-		y := top + (float64(i)+0.5)*barRow
-		fill, class, text := "f-ours", "", digits(r.Times)+" times"
-		switch {
-		case r.Times == 0:
-			text = "not measured"
-		case r.Times < 1:
-			fill, class, text = "f-bad", "strong", digits(1/r.Times)+" times worse"
-		}
-		d.Tip(r.Name + ": " + text)
-		d.name(left, y+4.5, left-8, class, r.Name)
-		at := x.at(r.Times)
-		if r.Times > 0 {
-			d.rect(min(one, at), y-2, math.Abs(at-one), 4, fill)
-			if r.Most > 0 {
-				d.line(x.at(r.Least), y, x.at(r.Most), y, "whisker")
-			}
-			d.circle(at, y, 6, fill)
-		}
-		d.text(max(at, x.at(r.Most), one)+12, y+4.5, "start", class, text)
-		d.end()
+	a := axis{math.Floor(least + 1e-9), math.Ceil(most - 1e-9), from, to}
+	if a.min == a.max {
+		a.max++
 	}
-	return d.close()
+	if least-a.min < 0.2 {
+		a.min--
+	}
+	return a
+}
+
+// drawable is false for what has no place on the axis, as zero has none.
+func drawable(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
+
+// at returns the coordinate. What is beyond an end is put on it.
+func (a axis) at(v float64) float64 {
+	if !drawable(v) {
+		return a.from
+	}
+	part := (math.Log10(v) - a.min) / (a.max - a.min)
+	return a.from + min(max(part, 0), 1)*(a.to-a.from)
+}
+
+// ticks are powers of ten. One is among them.
+func (a axis) ticks() (values []float64) {
+	const room = 64.0 // for a text beside the next
+	every := max(math.Ceil((a.max-a.min)*room/math.Abs(a.to-a.from)), 1)
+	for e := math.Ceil(a.min/every) * every; e <= a.max; e += every {
+		values = append(values, math.Pow(10, e))
+	}
+	return values
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -78,6 +79,24 @@ func TestCounter(t *testing.T) {
 	after, err := CommandStats(t.Context(), client, "eval")
 	if err != nil || after.Since(before).Calls != 1 {
 		t.Errorf("%+v, %v", after.Since(before), err)
+	}
+}
+
+// What is allocated, sent and computed is seen.
+func TestMeter(t *testing.T) {
+	count := new(Counter)
+	m := NewMeter(count, nil)
+	count.Commands.Add(3)
+	count.Trips.Add(2)
+	count.Sent.Add(100)
+	count.Received.Add(11)
+	var kept [][]byte
+	for cpu := SelfCPU(); SelfCPU()-cpu < 5*time.Millisecond; {
+		kept = append(kept, make([]byte, 100))
+	}
+	e := m.Read(7)
+	if e.Sections != 7 || e.Commands != 3 || e.Trips != 2 || e.Bytes() != 111 || e.Allocs < uint64(len(kept)) || e.CPU < 5*time.Millisecond {
+		t.Errorf("%+v, %d allocations", e, len(kept))
 	}
 }
 

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -63,40 +62,11 @@ func (x *value) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(x))
 }
 
-// distribution is how long something took, in nanoseconds.
-type distribution struct {
-	Name   string        `json:"name"`
-	Kind   chart.Kind    `json:"kind"`
-	Count  int64         `json:"count"`
-	P50    float64       `json:"p50"`
-	P99    float64       `json:"p99"`
-	P999   float64       `json:"p999"`
-	Max    float64       `json:"max"`
-	Points []chart.Point `json:"points"` // X: the quantile, Y: the duration
-}
-
-// Figure is the data of one chart; one of the fields is set.
+// Figure is the data of one chart. One of an older record may have others than bars, which are left
+// out.
 type Figure struct {
-	Bars     *chart.Bars     `json:"bars,omitempty"`
-	Lines    *chart.Lines    `json:"lines,omitempty"`
-	Ratios   *chart.Ratios   `json:"ratios,omitempty"`
-	Timeline *chart.Timeline `json:"timeline,omitempty"`
+	Bars *chart.Bars `json:"bars,omitempty"`
 }
-
-func (f Figure) chart() chart.Chart {
-	switch {
-	case f.Lines != nil:
-		return f.Lines
-	case f.Ratios != nil:
-		return f.Ratios
-	case f.Timeline != nil:
-		return f.Timeline
-	}
-	return cmp.Or(f.Bars, new(chart.Bars))
-}
-
-// Head is the chart's.
-func (f Figure) Head() chart.Head { return f.chart().Heading() }
 
 func (r *Record) Add(name string, x Result, took time.Duration) {
 	s := subjectRecord{name, took.Seconds(), x}

@@ -1,5 +1,5 @@
-// Package report keeps and shows what was found: on the terminal, as a record in a file, as a page
-// with charts, and in README.
+// Package report keeps and shows what was found: on the terminal, as a record in a file, as charts,
+// and in README.
 package report
 
 import (
@@ -10,7 +10,6 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
-	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
 // Result is what a subject prints: a table, notes, and what must hold. The report shows these of
@@ -21,11 +20,9 @@ type Result struct {
 	Notes  []string   `json:"notes"`
 	Claims []Claim    `json:"claims"`
 
-	Measured      []measured     `json:"measured,omitempty"` // all figures of each way to lock
-	Rungs         []chart.Bar    `json:"rungs,omitempty"`    // nanoseconds per lock, for the ladder of all subjects
-	Versus        []chart.Ratio  `json:"versus,omitempty"`   // how many times better than others
-	Distributions []distribution `json:"distributions,omitempty"`
-	Figures       []Figure       `json:"figures,omitempty"`
+	Measured []measured  `json:"measured,omitempty"` // all figures of each way to lock
+	Rungs    []chart.Bar `json:"rungs,omitempty"`    // nanoseconds per lock, for the ladder of all subjects
+	Figures  []Figure    `json:"figures,omitempty"`
 }
 
 // Claim is one statement that must hold. What was not measured, NaN, does not hold.
@@ -123,28 +120,6 @@ func TimesFloor(b chart.Bar, sample, floor []float64, name string) chart.Bar {
 	return b
 }
 
-// Against is a row of what Holdfast is compared with: times it is better, in each round. Less than
-// 1 is worse.
-func Against(name string, times []float64) chart.Ratio {
-	s := stats.SpreadOf(times)
-	return chart.Ratio{Name: name, Times: s.Median, Least: s.Least, Most: s.Most}
-}
-
-// DistributionOf returns the quantiles of what was recorded.
-func DistributionOf(h *histogram.Histogram, name string, kind chart.Kind) distribution {
-	d := distribution{
-		Name: name, Kind: kind, Count: h.Count(),
-		P50: float64(h.Quantile(0.5)), P99: float64(h.Quantile(0.99)), P999: float64(h.Quantile(0.999)), Max: float64(h.Longest),
-	}
-	for _, q := range []float64{0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 0.99999} {
-		if float64(d.Count)*(1-q) < 1 {
-			break // there are too few for it to mean anything
-		}
-		d.Points = append(d.Points, chart.Point{X: q, Y: float64(max(h.Quantile(q), 1))})
-	}
-	return d
-}
-
 // Contestant is a variant with what it did in the rounds.
 type Contestant struct {
 	Name string
@@ -152,30 +127,14 @@ type Contestant struct {
 	*stats.Tally
 }
 
-// withoutClient leaves out of a variant's name which client it is: a chart of many has no room for
-// it.
-func withoutClient(name string) string {
-	name, _, _ = strings.Cut(name, " (")
-	return name
-}
-
-// Contest adds what is to be drawn of variants that contend. The first one is ours.
+// Contest adds what is to be drawn of variants that contend.
 func (r *Result) Contest(name, what string, list []Contestant) {
 	bars := chart.Bars{
-		Head: chart.Head{
-			Name: name + "-rates", Title: "Critical sections per second, " + what,
-			About: "A bar for each lock, on a logarithmic scale: the median of the rounds, and between what they varied.",
-		},
-		Unit: "/s", Scale: chart.Log,
+		Name: name + "-rates", Title: "Critical sections per second, " + what, Unit: "/s",
+		About: "A bar for each lock, on a logarithmic scale: the median of the rounds, and between what they varied.",
 	}
-	for i, c := range list {
+	for _, c := range list {
 		bars.Rows = append(bars.Rows, Bar(c.Name, c.Kind, c.Rates))
-		if c.Kind != chart.Floor || c.Waits.Longest > 0 { // a floor may have nothing to wait for
-			r.Distributions = append(r.Distributions, DistributionOf(&c.Waits, c.Name, c.Kind))
-		}
-		if i > 0 && c.Kind == chart.Rival {
-			r.Versus = append(r.Versus, Against(what+", sections/s vs. "+withoutClient(c.Name), stats.PerRound(list[0].Rates, c.Rates)))
-		}
 	}
 	r.Figures = append(r.Figures, Figure{Bars: &bars})
 	r.Compare(list)

@@ -177,8 +177,6 @@ func measureCold(ctx context.Context, b *Run) (report.Result, error) {
 			{Name: "Lock, no cluster, a key used once", Kind: chart.Ours, Value: lock.All.P50, Note: stats.Number(stats.Ratio(lock.All.P50, ping.P50)) + " times PING"},
 			{Name: "Unlock, no cluster: Redis is told later", Kind: chart.Ours, Value: unlock.P50},
 		},
-		// A Lock is a script that checks more, so it takes longer.
-		Versus: []chart.Ratio{report.Against("a key used once, no cluster, time of Lock vs. SET NX PX alone", stats.PerRound(set.P50, lock.P50))},
 		Title: fmt.Sprintf("COLD: one caller, %s keys that nobody else wants, each used once; PING, SET and Lock by turns, call by call",
 			figures.Thousands(int64(lock.All.N))),
 		Table: table,

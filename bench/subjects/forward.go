@@ -291,9 +291,8 @@ func measureForward(ctx context.Context, b *Run) (report.Result, error) {
 			report.Bar("one byte there and back by TCP", chart.Floor, tcp.P50),
 			report.TimesFloor(report.Bar("Lock and Unlock, another node's key", chart.Ours, pair.P50), pair.P50, tcp.P50, "TCP"),
 		},
-		Versus: []chart.Ratio{report.Against("another node's key, time of a lock vs. SET NX PX and EVALSHA", stats.PerRound(redis.P50, pair.P50))},
-		Title:  fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.Blocks),
-		Table:  table,
+		Title: fmt.Sprintf("FORWARD: a lock whose owner is another process, and nothing is kept; %d blocks, by turns", s.Blocks),
+		Table: table,
 		Notes: []string{
 			fmt.Sprintf("%s; GOMAXPROCS of the caller is %d", pinned, r.Procs),
 			"p50: of each block, median of the blocks; ratio: to TCP, or to the transport alone, in each block",

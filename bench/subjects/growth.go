@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
@@ -50,8 +49,8 @@ type growthSizes struct {
 const (
 	// Keys: a map of mutexes. Each of its locks may miss a cache for the key, for the table and for
 	// the mutex. Ours may miss twice as often: it has an entry, made when a key is used after 5 ms
-	// without use, and forgets it again; the map forgets nothing. What grew with the number, as a list
-	// or a scan would, would be a thousand times above that.
+	// without use, and forgets it again; the map forgets nothing. What grew with the number, as a
+	// list or a scan would, would be a thousand times above that.
 	growthKeysRise = 2
 	growthHeldRise = 2    // the same while so many others are locked
 	growthTurnRise = 1.5  // goroutines: a token in a channel, which wakes as many of them
@@ -80,26 +79,22 @@ const (
 	growthOnceRival   = "once, rival"
 )
 
-// growthCurves are the lines of the table, in which what a curve is beside is below it, and of the
-// charts, in which it is before it.
-var growthCurves = []struct {
-	name, row, chart, label string
-	kind                    chart.Kind
-}{
-	{growthKeys, "keys, ns", "keys", "Holdfast, so many used", chart.Ours},
-	{growthMutexes, "  a map of mutexes, ns", "keys", "a map of mutexes", chart.Floor},
-	{growthHeld, "held, ns", "keys", "so many held meanwhile", chart.Ours},
-	{growthHeldMutexes, "  a map of mutexes, so many locked, ns", "keys", "a map, so many locked", chart.Floor},
-	{growthBytes, "  bytes per key held", "memory", "held", chart.Ours},
-	{growthIdle, "  bytes per key after Unlock", "memory", "after Unlock", chart.Floor},
-	{growthWaiters, "goroutines, ns", "goroutines", "Holdfast", chart.Ours},
-	{growthToken, "  a token in a channel, ns", "goroutines", "a token in a channel", chart.Floor},
-	{growthRows, "rows, ns", "rows", "Holdfast", chart.Ours},
-	{growthSets, "  SET NX PX, ns", "rows", "SET NX PX", chart.Rival},
-	{growthShared, "processes, shared keys, sections/s", "processes", "Holdfast, shared", chart.Ours},
-	{growthSharedRival, "  " + growthRivalName, "processes", growthRivalName + ", shared", chart.Rival},
-	{growthOnce, "processes, keys used once, sections/s", "processes", "Holdfast, once", chart.Ours},
-	{growthOnceRival, "  " + growthRivalName, "processes", growthRivalName + ", once", chart.Rival},
+// growthCurves are the rows of the table, in which what a curve is beside is below it.
+var growthCurves = []struct{ name, row string }{
+	{growthKeys, "keys, ns"},
+	{growthMutexes, "  a map of mutexes, ns"},
+	{growthHeld, "held, ns"},
+	{growthHeldMutexes, "  a map of mutexes, so many locked, ns"},
+	{growthBytes, "  bytes per key held"},
+	{growthIdle, "  bytes per key after Unlock"},
+	{growthWaiters, "goroutines, ns"},
+	{growthToken, "  a token in a channel, ns"},
+	{growthRows, "rows, ns"},
+	{growthSets, "  SET NX PX, ns"},
+	{growthShared, "processes, shared keys, sections/s"},
+	{growthSharedRival, "  " + growthRivalName},
+	{growthOnce, "processes, keys used once, sections/s"},
+	{growthOnceRival, "  " + growthRivalName},
 }
 
 // heldOthers are the keys that are locked and unlocked while others are held.
@@ -218,8 +213,8 @@ func openGrowth(ctx context.Context, h *harness.Host, s growthSizes, r *laneRun)
 		r.grown(growthWaiters, n, s.HandOvers, "", turns)
 		r.grown(growthToken, n, s.HandOvers, "", token(n))
 	}
-	// Beside it is a coordinator without a cluster, as it always was: with a smaller heap the collector
-	// runs more often, and what is forgotten meanwhile is made anew.
+	// Beside it is a coordinator without a cluster, as it always was: with a smaller heap the
+	// collector runs more often, and what is forgotten meanwhile is made anew.
 	if _, _, err := startNode(h, heldGoroutines, &coord.Options{Namespace: h.Namespace + "-plain"}); err != nil {
 		return err
 	}
@@ -342,8 +337,8 @@ func (t *growthTotal) result() report.Result {
 	r := report.Result{
 		Title: fmt.Sprintf("GROWTH: what a lock costs over 1 to %s keys, 1 to %s goroutines, 1 to %d processes, and any rate; %d and %d rounds, by turns",
 			figures.Thousands(int64(s.Keys)), figures.Thousands(int64(s.Waiters)), s.Processes, s.Blocks, s.Rounds),
-		Table:   [][]string{{"", "of", "median", "(min..max)", "to the first"}},
-		Figures: t.figures(), Measured: t.teams.Measured,
+		Table:    [][]string{{"", "of", "median", "(min..max)", "to the first"}},
+		Measured: t.teams.Measured,
 		Notes: []string{
 			"keys: nanoseconds of a pair of Lock and Unlock of a node's own keys, in random order; its floor: of a map of mutexes, which never forgets a key",
 			"held: the same of 1,000 other keys, while so many are held; bytes: of heap per key held, the caller's Lock included, and after Unlock",
@@ -365,10 +360,6 @@ func (t *growthTotal) result() report.Result {
 	}
 	if t.failed > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s locks failed; one: %s", figures.Thousands(t.failed), t.failure))
-	}
-	r.Versus = []chart.Ratio{
-		report.Against(fmt.Sprintf("%d processes, 1,000 keys by zipf, sections/s vs. %s", s.Processes, growthRivalName), t.most(growthShared, growthSharedRival)),
-		report.Against(fmt.Sprintf("%d processes, each key used once, sections/s vs. %s", s.Processes, growthRivalName), t.most(growthOnce, growthOnceRival)),
 	}
 	r.Claims = t.claims()
 	return r
@@ -396,8 +387,8 @@ func (t *growthTotal) claims() []report.Claim {
 	}
 	rateTrips, rateApart := worst(t.rate)
 	keysTrips, keysApart := worst(t.overKeys)
-	// A renewal falls into the window of a process or does not, and so does a look for rows of dead sessions, which comes with each
-	// twelfth one. Each asks Redis twice.
+	// A renewal falls into the window of a process or does not, and so does a look for rows of dead
+	// sessions, which comes with each twelfth one. Each asks Redis twice.
 	more := 2 * idleTrips * idlePeriod.Seconds() / t.sizes.Window.Seconds()
 	fastest := slices.MaxFunc(t.rate, func(a, b traffic) int { return cmp.Compare(a.locks, b.locks) })
 	bytes, idle := t.curves[growthBytes], t.curves[growthIdle]
@@ -419,48 +410,5 @@ func (t *growthTotal) claims() []report.Claim {
 		report.AtMost(0, float64(t.failed), "locks that failed"),
 		report.AtMost(0, t.lost, "locks lost while they were held"),
 		report.AtMost(0, t.other, "locks of an owner that were not from memory"),
-	}
-}
-
-func (t *growthTotal) figures() []report.Figure {
-	lines := func(name, title, about, x, y, unit string, yScale chart.Scale, series ...chart.Line) report.Figure {
-		for _, ours := range []bool{false, true} {
-			for _, c := range growthCurves {
-				if c.chart == name && (c.kind == chart.Ours) == ours {
-					series = append(series, t.curves[c.name].line(c.label, c.kind))
-				}
-			}
-		}
-		return report.Figure{Lines: &chart.Lines{
-			Head: chart.Head{Name: "growth-" + name, Title: title, About: about},
-			X:    chart.Axis{Label: x, Scale: chart.Log}, Y: chart.Axis{Label: y, Unit: unit, Scale: yScale}, Series: series,
-		}}
-	}
-	sent := func(name string, kind chart.Kind, list []traffic) chart.Line {
-		l := chart.Line{Name: name, Kind: kind}
-		for _, x := range list {
-			l.Points = append(l.Points, chart.Point{X: x.locks, Y: x.commands})
-		}
-		slices.SortFunc(l.Points, func(a, b chart.Point) int { return cmp.Compare(a.X, b.X) })
-		return l
-	}
-	return []report.Figure{
-		lines("keys", "What a lock costs, over keys",
-			"One node, its own keys, in random order. The map of mutexes shows what the machine's caches cost anybody; it never forgets a key.",
-			"keys", "Lock and Unlock", chart.Nanoseconds, chart.Linear),
-		lines("goroutines", "What a turn costs, over goroutines that want the key",
-			"One key of the node's own: from one goroutine to the next. With one there is nobody to hand over to.",
-			"goroutines", "from one to the next", chart.Nanoseconds, chart.Linear),
-		lines("rows", "What a lock costs at Redis, over locks held there", "Without a cluster, a key used once, one caller.",
-			"locks held meanwhile", "Lock", chart.Nanoseconds, chart.Linear),
-		lines("traffic", "What Redis is asked, over locks per second",
-			fmt.Sprintf("%d processes in a cluster, 1,000 keys.", t.sizes.Processes),
-			"locks per second, of all processes", "commands per second", chart.Number, chart.Log,
-			sent(growthRivalName, chart.Rival, t.rateRival), sent("Holdfast", chart.Ours, t.rate)),
-		lines("processes", "What processes do together, over their number",
-			"The same goroutines, spread over more processes. Shared: 1,000 keys by zipf, a section of two round trips to a store. Once: an empty section, each key used once.",
-			"processes", "sections per second", chart.Number, chart.Log),
-		lines("memory", "What a key takes in memory, over keys held", "Heap per key of its owner, while it is held, and after it was unlocked.",
-			"keys held", "bytes per key", "B", chart.Linear),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
@@ -20,15 +19,6 @@ func (c curve) times(at, other int) []float64 { return stats.PerRound(c[at], c[o
 
 // last is the greatest value.
 func (c curve) last() int { return slices.Max(c.at()) }
-
-func (c curve) line(name string, kind chart.Kind) chart.Line {
-	l := chart.Line{Name: name, Kind: kind}
-	for _, x := range c.at() {
-		s := stats.SpreadOf(c[x])
-		l.Points = append(l.Points, chart.Point{X: float64(x), Y: s.Median, Least: s.Least, Most: s.Most})
-	}
-	return l
-}
 
 // rows are lines of a table: name, at which value, median, spread, and in times of the first.
 func (c curve) rows(name string) (rows [][]string) {

@@ -261,9 +261,7 @@ func latencyResults(s latencySizes, r *lanesResult, list []rivals.Variant) repor
 		})
 		out.Rungs = append(out.Rungs, report.Bar(l.Name, kind, l.P50))
 		all = append(all, report.Contestant{Name: l.Name, Kind: kind, Tally: t})
-		if l.Rival {
-			out.Versus = append(out.Versus, report.Against("another node's key, one caller: "+l.Name, stats.PerRound(l.P50, forwarded.P50)))
-		} else {
+		if !l.Rival {
 			stuck += l.Stuck
 		}
 		if l.Stuck > 0 {

@@ -151,9 +151,8 @@ func measureOwn(ctx context.Context, b *Run) (report.Result, error) {
 			report.TimesFloor(report.Bar(fmt.Sprintf("hand-over of a lock among %d goroutines", ownWaiters), chart.Ours, turn.P50), turn.P50, pong.P50, "the channels"),
 			report.Bar("SET NX PX and the script to delete it", chart.Rival, redis.P50),
 		},
-		Versus: []chart.Ratio{report.Against("own key, time of a lock vs. SET NX PX and EVALSHA", stats.PerRound(redis.P50, lock.P50))},
-		Title:  fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", t.Blocks),
-		Table:  append([][]string{besideHead("nanoseconds", "median")}, r.beside(stats.Number)...),
+		Title: fmt.Sprintf("OWN: the only node of a cluster, keys of its own; %d blocks, by turns", t.Blocks),
+		Table: append([][]string{besideHead("nanoseconds", "median")}, r.beside(stats.Number)...),
 		Notes: []string{
 			pinned,
 			"ratio: to the mutex's pair, and of hand-overs to the ping-pong, in each block; median of the blocks",

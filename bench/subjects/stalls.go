@@ -3,10 +3,8 @@ package subjects
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/report"
 	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
@@ -38,10 +36,7 @@ const (
 	stallKilled  = time.Second // longest wait after a process was killed, besides Cluster.Takeover, or SessionTTL without, at most
 )
 
-const (
-	stallOurs  = rivals.ClusterVariant
-	stallRival = "redislock"
-)
+const stallOurs = rivals.ClusterVariant
 
 // stallPool is for how many requests a rival has a connection or a session in each process, if it
 // needs one for each.
@@ -49,22 +44,19 @@ const stallPool = 64
 
 // stallScenario is what goes wrong.
 type stallScenario struct {
-	name, short, title, about string
-
+	name      string
 	redisOnly bool // it says nothing about locks elsewhere
 	strike    func(*stallStage)
 }
 
+// A process that is killed cannot give anything back: what it held or owned is free when its
+// session, or its locks, expire. In a rolling restart a new process joins and gets the requests,
+// and the old one serves those it has, gives its keys away and ends. While Redis is down owners go
+// on granting from memory, and a lock that is kept there is not to be had.
 var stallScenarios = []stallScenario{
-	{name: "killed", short: "a process killed", title: "One process is killed (SIGKILL)",
-		about:  "It cannot give anything back: what it held or owned is free when its session, or its locks, expire.",
-		strike: (*stallStage).killed},
-	{name: "rolling", short: "rolling restart", title: "Rolling restart: each process is replaced",
-		about:  "A new process joins and gets the requests; the old one serves those it has, gives its keys away and ends.",
-		strike: (*stallStage).rolling},
-	{name: "outage", short: "Redis down", title: "Redis is killed, and comes back with its data",
-		about:     "Owners go on granting from memory. Without Redis a lock that is kept there is not to be had.",
-		redisOnly: true, strike: (*stallStage).outage},
+	{name: "killed", strike: (*stallStage).killed},
+	{name: "rolling", strike: (*stallStage).rolling},
+	{name: "outage", redisOnly: true, strike: (*stallStage).outage},
 }
 
 // stallRun is what one variant did in one scenario.
@@ -73,7 +65,6 @@ type stallRun struct {
 	scenario stallScenario
 	variant  rivals.Variant
 	failure  string
-	track    chart.Track // of the round with the longest wait
 
 	arrived, failed, slow, stale int64
 	moments                      int // that were watched
@@ -127,8 +118,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			"rolling: a new process joins, gets the requests, and the old one leaves; another " + s.Every.String() + " later",
 			"killed: the others get its requests at once, and a new process joins; requests that it had itself are not counted",
 			"outage: Redis is killed, started again with its data (appendonly) after " + s.Outage.String() + ", and watched for " + s.After.String(),
-			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close;",
-			"charts show the round with the longest wait of each",
+			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close",
 		},
 	}
 	takeover := 3 * time.Second // the default of coord.Cluster.Takeover
@@ -147,7 +137,6 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 		r.Table = append(r.Table, append([]string{
 			x.name(), figures.Thousands(x.arrived), figures.Thousands(x.failed), figures.Thousands(x.slow),
 		}, x.WaitCells()...))
-		r.Distributions = append(r.Distributions, report.DistributionOf(w, x.name(), x.variant.Kind()))
 		if x.failed > 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s, %s: %s failed; one: %s", x.scenario.name, x.variant.Name, figures.Thousands(x.failed), x.failure))
 		}
@@ -165,46 +154,19 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			report.AtMost(0, float64(x.failed), x.scenario.name+": locks that failed"),
 			report.AtMost(limit.Seconds(), w.Longest.Seconds(), text),
 			report.AtMost(0, float64(x.stale), x.scenario.name+": tokens not above the one before"),
-			// Requests that arrive by the clock cannot be fewer because locks are slow; if they are, the
-			// machine is.
+			// Requests that arrive by the clock cannot be fewer because locks are slow; if they
+			// are, the machine is.
 			report.AtLeast(0.9, stats.Ratio(float64(x.arrived), s.Rate*float64(s.Processes)*float64(x.moments)*stallBucket.Seconds()),
 				x.scenario.name+": requests that arrived, of those that should have"))
 	}
 	for _, scenario := range stallScenarios {
-		list := slices.DeleteFunc(slices.Clone(runs), func(x *stallRun) bool { return x.scenario.name != scenario.name })
-		line := chart.Timeline{
-			Head:   chart.Head{Name: "stalls-" + scenario.name, Title: scenario.title, About: scenario.about},
-			Bucket: stallBucket.Seconds(), Rate: "locks/s",
-		}
 		var all []report.Contestant
-		for _, x := range list {
-			all = append(all, report.Contestant{Name: x.name(), Kind: x.variant.Kind(), Tally: &x.Tally})
-			line.Tracks = append(line.Tracks, x.track)
+		for _, x := range runs {
+			if x.scenario.name == scenario.name {
+				all = append(all, report.Contestant{Name: x.name(), Kind: x.variant.Kind(), Tally: &x.Tally})
+			}
 		}
 		r.Compare(all)
-		r.Figures = append(r.Figures, report.Figure{Timeline: &line})
-		for _, x := range list[1:] {
-			if x.variant.Name != stallRival {
-				continue
-			}
-			r.Versus = append(r.Versus, chart.Ratio{
-				Name:  fmt.Sprintf("%s, part of requests served within %v vs. %s", scenario.short, stallSlow, stallRival),
-				Times: list[0].served() / x.served(),
-			})
-			if list[0].failed+x.failed == 0 { // a request that fails at once has not waited
-				var times []float64
-				for i, round := range x.Rounds {
-					times = append(times, stats.Ratio(round.Max, list[0].Rounds[i].Max))
-				}
-				r.Versus = append(r.Versus, report.Against(fmt.Sprintf("%s, longest wait vs. %s", scenario.short, stallRival), times))
-			}
-		}
 	}
 	return r
-}
-
-// served is the part of the requests that had their lock in time. Those that failed may have waited
-// for long as well, so this is the least that it can be.
-func (r *stallRun) served() float64 {
-	return 1 - stats.Ratio(float64(min(r.failed+r.slow, r.arrived)), float64(r.arrived))
 }

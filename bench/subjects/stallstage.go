@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/redistest"
@@ -29,7 +27,6 @@ type stallStage struct {
 	book   *stallBook
 	task   stallTask
 	begin  time.Time
-	events []chart.Event
 	redis  *redis.Client
 	cpu    time.Duration // of the server, of its processes before this one
 	since  time.Duration // what this one had used when the load began
@@ -169,12 +166,6 @@ func (x *stallStage) pass(d time.Duration) {
 	})
 }
 
-// happens notes an event that begins now.
-func (x *stallStage) happens(name string) *chart.Event {
-	x.events = append(x.events, chart.Event{Name: name, At: time.Since(x.begin).Seconds()})
-	return &x.events[len(x.events)-1]
-}
-
 // leave ends a process in good order, in the background.
 func (x *stallStage) leave(p *stallProcess) {
 	x.leaving.Go(func() {
@@ -204,17 +195,16 @@ func (x *stallStage) end() {
 }
 
 // replace has a new process serve a slot.
-func (x *stallStage) replace(i int, event string) {
+func (x *stallStage) replace(i int) {
 	if p := x.start(); p != nil {
 		x.slots[i] = p
-		x.happens(event)
 		x.book.serves[i].Store(p.number)
 	}
 }
 
 func (x *stallStage) rolling() {
 	for i, old := range x.slots {
-		x.replace(i, fmt.Sprintf("%d replaced", i+1))
+		x.replace(i)
 		if x.err == nil {
 			x.leave(old)
 		}
@@ -227,7 +217,6 @@ func (x *stallStage) killed() {
 	x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second))
 	x.do(func() error {
 		victim := x.slots[0]
-		x.happens("killed")
 		if err := victim.Cmd.Process.Kill(); err != nil {
 			return err
 		}
@@ -236,7 +225,7 @@ func (x *stallStage) killed() {
 		x.slots[0] = nil
 		return nil
 	})
-	x.replace(0, "another joined")
+	x.replace(0)
 	x.pass(x.sizes.After)
 }
 
@@ -246,33 +235,27 @@ func (x *stallStage) outage() {
 		x.server.Kill()
 		return nil
 	})
-	down := x.happens("Redis is down")
 	x.pass(x.sizes.Outage)
 	x.do(x.server.Restart)
-	down.To = time.Since(x.begin).Seconds()
 	x.pass(x.sizes.After)
 }
 
 // add adds what was seen on a stage.
 func (r *stallRun) add(x *stallStage, took time.Duration) {
-	track := chart.Track{Name: r.variant.Name, Kind: r.variant.Kind(), Events: x.events}
-	for i := range min(int(took/stallBucket), stallMoments) { // the last one is not over
+	moments := min(int(took/stallBucket), stallMoments) // the last one is not over
+	done := int64(0)
+	for i := range moments {
 		m := &x.book.moment[i]
 		r.arrived += m.arrived.Load()
 		r.failed += m.failed.Load()
-		track.Done = append(track.Done, float64(m.done.Load()))
-		track.Wait = append(track.Wait, float64(m.longest.Load()))
-		track.Failed = append(track.Failed, float64(m.failed.Load()))
+		done += m.done.Load()
 	}
 	waits := x.book.histogram()
-	if waits.Longest > r.Waits.Longest {
-		r.track = track
-	}
 	round := stats.NewRound(took, x.cpu, x.used, waits)
 	round.Parts = nil // no method chooses how many requests arrive where
-	round.Rate = stats.Ratio(stats.Sum(track.Done), float64(len(track.Done))*stallBucket.Seconds())
+	round.Rate = stats.Ratio(float64(done), float64(moments)*stallBucket.Seconds())
 	r.Add(round)
 	r.Waits.Merge(waits)
-	r.slow, r.stale, r.moments = r.slow+x.book.slow.Load(), r.stale+x.book.stale.Load(), r.moments+len(track.Done)
+	r.slow, r.stale, r.moments = r.slow+x.book.slow.Load(), r.stale+x.book.stale.Load(), r.moments+moments
 	r.failure = cmp.Or(r.failure, x.failure)
 }

@@ -160,12 +160,12 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 	key, got := rand.IntN(l.Keys), false
 	err := l.locker.Section(ctx, l.prefix+"-"+strconv.Itoa(key), func(fence uint64) {
 		got = true
-		l.book.waited(arrived, time.Since(arrived))
+		l.book.waited(time.Since(arrived))
 		l.book.granted(key, fence)
 		time.Sleep(l.Hold) // what is done under the lock
 	})
 	if !got {
-		l.book.waited(arrived, time.Since(arrived))
+		l.book.waited(time.Since(arrived))
 	}
 	if err == nil {
 		l.done.Add(1)
@@ -186,7 +186,8 @@ type stallBook struct {
 	stale  atomic.Int64             // tokens that were not above the last one of their key
 	slow   atomic.Int64             // requests that waited for longer than stallSlow
 	tokens [stallKeys]atomic.Uint64
-	waits  [histogram.Buckets]atomic.Int64 // as those of a histogram
+	waits  [histogram.Buckets]atomic.Int64 // as those of a histogram, and
+	most   atomic.Int64                    // the longest, in nanoseconds
 	moment [stallMoments]stallMoment
 }
 
@@ -203,7 +204,6 @@ type stallMoment struct {
 	arrived atomic.Int64
 	done    atomic.Int64 // sections that ended then
 	failed  atomic.Int64 // of what arrived then
-	longest atomic.Int64 // wait of what arrived then, nanoseconds
 }
 
 func openBook(path string) (_ *stallBook, unmap func() error, err error) {
@@ -220,13 +220,10 @@ func (b *stallBook) at(t time.Time) *stallMoment {
 	return &b.moment[min(max(int(i), 0), stallMoments-1)]
 }
 
-// waited notes how long a request waited that arrived at a moment, or until it failed.
-func (b *stallBook) waited(arrived time.Time, d time.Duration) {
-	for m := &b.at(arrived).longest; ; {
-		seen := m.Load()
-		if seen >= int64(d) || m.CompareAndSwap(seen, int64(d)) {
-			break
-		}
+// waited notes how long a request waited, or until it failed.
+func (b *stallBook) waited(d time.Duration) {
+	for seen := b.most.Load(); seen < int64(d) && !b.most.CompareAndSwap(seen, int64(d)); {
+		seen = b.most.Load()
 	}
 	b.waits[histogram.Bucket(d)].Add(1)
 	if d > stallSlow {
@@ -243,12 +240,9 @@ func (b *stallBook) granted(key int, fence uint64) {
 
 // histogram is that of all waits.
 func (b *stallBook) histogram() *histogram.Histogram {
-	h := new(histogram.Histogram)
+	h := &histogram.Histogram{Longest: time.Duration(b.most.Load())}
 	for i := range b.waits {
 		h.Buckets[i] = b.waits[i].Load()
-	}
-	for i := range b.moment {
-		h.Longest = max(h.Longest, time.Duration(b.moment[i].longest.Load()))
 	}
 	return h
 }

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
-	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/histogram"
 )
@@ -39,7 +38,6 @@ func sample() *Record {
 		Rungs: []chart.Bar{
 			Bar("slow", chart.Rival, []float64{300}), Bar("quick", chart.Ours, []float64{3, 5}), Bar("quick", chart.Ours, []float64{77}),
 		},
-		Versus: []chart.Ratio{Against("won", []float64{4, 5}), Against("lost", []float64{0.5})},
 	}
 	x.Contest("first", "some", []Contestant{
 		{"Holdfast", chart.Ours, tallyOf(waits, 10, 12)}, {"other", chart.Rival, tallyOf(new(histogram.Histogram), 1, 0)},
@@ -50,82 +48,49 @@ func sample() *Record {
 	return r
 }
 
-// A record that was written and read gives the same page, and the same report on the terminal.
+// A record that was written and read gives the same charts, and the same report on the terminal.
 func TestRecordIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
-	r, o := sample(), Outputs{JSON: filepath.Join(dir, "r.json"), HTML: filepath.Join(dir, "a.html"), SVG: filepath.Join(dir, "svg")}
+	r, o := sample(), Outputs{JSON: filepath.Join(dir, "r.json"), SVG: filepath.Join(dir, "first")}
 	if err := o.Write(r); err != nil {
 		t.Fatal(err)
 	}
-	second := filepath.Join(dir, "b.html")
+	second := filepath.Join(dir, "second")
 	var stdout strings.Builder
-	rec, err := Again(o.JSON, Outputs{HTML: second}, &stdout)
+	rec, err := Again(o.JSON, Outputs{SVG: second}, &stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if code := Verdict(rec, false, &stdout); code != 1 {
 		t.Errorf("exit status %d", code)
 	}
-	a, err := os.ReadFile(o.HTML)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(second)
-	if err != nil || string(a) != string(b) {
-		t.Errorf("the pages differ, %v", err)
-	}
 	for _, want := range []string{"FIRST: everything", "<b>", "more", "not measured", "DOES NOT HOLD", "Does not hold:\n  first: more\n  first: not measured\n"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("no %q in\n%s", want, stdout.String())
 		}
 	}
+	for _, name := range []string{"ladder.svg", "first-rates.svg"} {
+		a, err := os.ReadFile(filepath.Join(o.SVG, name))
+		if err != nil || !strings.HasPrefix(string(a), "<svg ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(second, name)); err != nil || string(a) != string(b) {
+			t.Errorf("%s: the charts differ, %v", name, err)
+		}
+		if text := string(a); name == "ladder.svg" && (strings.Count(text, ">quick<") != 1 || strings.Index(text, ">quick<") > strings.Index(text, ">slow<")) {
+			t.Error("the ladder is not in order, or has a rung twice")
+		}
+	}
 	some := filepath.Join(dir, "some")
-	if rec, err = Again(o.JSON, Outputs{SVG: some, Charts: "versus,first-waits"}, &stdout); err != nil || Verdict(rec, true, &stdout) != 0 {
+	if rec, err = Again(o.JSON, Outputs{SVG: some, Charts: "first-rates"}, &stdout); err != nil || Verdict(rec, true, &stdout) != 0 {
 		t.Error(err)
 	}
-	if files, err := os.ReadDir(some); err != nil || len(files) != 2 {
+	if files, err := os.ReadDir(some); err != nil || len(files) != 1 {
 		t.Errorf("%v, %v", files, err)
 	}
 	if _, err := Again(o.JSON, Outputs{SVG: some, Charts: "nothing"}, &stdout); err == nil ||
-		!strings.Contains(err.Error(), `no chart "nothing", only ladder,versus,first-rates,first-waits`) {
+		!strings.Contains(err.Error(), `no chart "nothing", only ladder,first-rates`) {
 		t.Error(err)
-	}
-	for _, name := range []string{"ladder", "versus", "first-rates", "first-waits"} {
-		if text, err := os.ReadFile(filepath.Join(o.SVG, name+".svg")); err != nil || !strings.HasPrefix(string(text), "<svg ") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestPage(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "page.html")
-	if err := writePage(file, sample()); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := string(text)
-	for _, want := range []string{
-		`<section id="first">`, `<section id="second">`, `<section id="ladder">`, "&lt;b&gt;", "go run ./bench &lt;all&gt;", "c0ffee",
-		"All figures", "× best", "11<small>10..12<br>4.50 × best", "1 of 3 claims hold", "1 of 1 claims hold", "lost: 2 times worse", "<b>4</b><span>claims tested",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("no %q", want)
-		}
-	}
-	// It needs nothing from anywhere, and runs nothing.
-	for _, not := range []string{"<script", "<link", "<img", "@import", "url(", "src=", "https://", "ZgotmplZ", "NaN"} {
-		if strings.Contains(page, not) {
-			t.Errorf("%q is in the page", not)
-		}
-	}
-	if n := strings.Count(strings.ReplaceAll(page, `xmlns="http://www.w3.org/2000/svg"`, ""), "http://"); n > 0 {
-		t.Errorf("%d references", n)
-	}
-	if strings.Count(page, ">quick<") != 1 || strings.Index(page, ">quick<") > strings.Index(page, ">slow<") {
-		t.Error("the ladder is not in order, or has a rung twice")
 	}
 }
 
@@ -240,24 +205,6 @@ func TestMeasured(t *testing.T) {
 	}
 	if row := strings.Join(table[2][:2], "|"); row != "  least..most|25..50" {
 		t.Errorf("%q", row)
-	}
-}
-
-// What is allocated, sent and computed is seen.
-func TestMeter(t *testing.T) {
-	count := new(harness.Counter)
-	m := harness.NewMeter(count, nil)
-	count.Commands.Add(3)
-	count.Trips.Add(2)
-	count.Sent.Add(100)
-	count.Received.Add(11)
-	var kept [][]byte
-	for cpu := harness.SelfCPU(); harness.SelfCPU()-cpu < 5*time.Millisecond; {
-		kept = append(kept, make([]byte, 100))
-	}
-	e := m.Read(7)
-	if e.Sections != 7 || e.Commands != 3 || e.Trips != 2 || e.Bytes() != 111 || e.Allocs < uint64(len(kept)) || e.CPU < 5*time.Millisecond {
-		t.Errorf("%+v, %d allocations", e, len(kept))
 	}
 }
 
