@@ -89,7 +89,6 @@ func parseFlags(args []string, usage io.Writer) (config, error) {
 	flags.BoolVar(&cfg.report, "report", false, "exit with 0 even if something does not hold")
 	flags.BoolVar(&cfg.Pin, "pin", true, "pin servers to a core and those who call them to another; not for hot, held and idle, and see -place")
 	flags.StringVar(&cfg.Place, "place", "", "what runs where: free, near (the store where the callers are) or apart; empty: shared near, zipf free")
-	flags.StringVar(&cfg.Profile, "profile", "", "write CPU profiles of the workers to this `directory`")
 	flags.StringVar(&cfg.JSON, "json", "", "write everything that was found to this `file`")
 	flags.StringVar(&cfg.SVG, "svg", "", "write a chart of the ladder and of what each subject compares to this `directory`")
 	flags.StringVar(&cfg.Charts, "charts", "", "comma-separated `names` of the charts that -svg writes, as their files; empty: all")
@@ -177,7 +176,6 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 		if !slices.Contains(cfg.only, s.Name) {
 			continue
 		}
-		begun := time.Now()
 		b.Progress.Begin(s.Name, len(rec.Subjects)+1, len(cfg.only))
 		r, err := s.Do(ctx, &subjects.Run{Bench: b, Sizes: cfg.sizes})
 		b.Progress.Clear()
@@ -190,9 +188,9 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 			continue
 		}
 		r.Write(stdout)
-		rec.Add(s.Name, r, time.Since(begun))
+		rec.Add(s.Name, r)
 	}
-	rec.Took, rec.Machine = time.Since(rec.Date).Seconds(), report.ThisMachine(b.Servers)
+	rec.Machine = report.ThisMachine(b.Servers)
 	errs = append(errs, b.Close(context.WithoutCancel(ctx)))
 	if len(rec.Subjects) > 0 { // what was measured is worth keeping if another subject failed
 		errs = append(errs, cfg.Outputs.Write(rec))

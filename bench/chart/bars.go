@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
@@ -65,7 +66,7 @@ func (c Bars) SVG() string {
 	var values []float64
 	for _, r := range c.Rows {
 		left = max(left, nameWidth(r)+22)
-		right = max(right, 1.12*wide(Format(r.Value, c.Unit))+0.88*wide(r.Note)+24)
+		right = max(right, 1.12*wide(stats.Format(r.Value, c.Unit))+0.88*wide(r.Note)+24)
 		values = append(values, r.Value)
 		if r.Most > 0 {
 			values = append(values, r.Least, r.Most)
@@ -78,10 +79,10 @@ func (c Bars) SVG() string {
 	d.open(c, bottom+28+titleRoom)
 	for _, value := range x.ticks() {
 		d.line(x.at(value), top, x.at(value), bottom, "grid")
-		d.text(x.at(value), bottom+18, "middle", "soft small", Format(value, c.Unit))
+		d.text(x.at(value), bottom+18, "middle", "soft small", stats.Format(value, c.Unit))
 	}
 	for i, r := range c.Rows {
-		d.bar(r, Format(r.Value, c.Unit), x, left, top+(float64(i)+0.5)*barRow)
+		d.bar(r, stats.Format(r.Value, c.Unit), x, left, top+(float64(i)+0.5)*barRow)
 	}
 	d.line(left, top, left, bottom, "axis")
 	d.Close("g")
@@ -197,7 +198,7 @@ func (a axis) at(v float64) float64 {
 
 // ticks are powers of ten. One is among them.
 func (a axis) ticks() (values []float64) {
-	const room = 64.0 // for a text beside the next
+	const room = 80.0 // for a text beside the next
 	every := max(math.Ceil((a.max-a.min)*room/math.Abs(a.to-a.from)), 1)
 	for e := math.Ceil(a.min/every) * every; e <= a.max; e += every {
 		values = append(values, math.Pow(10, e))

@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
 // What is drawn is XML that refers to nothing outside, has no number that is none, and has the name
 // of all that is in it. One has names and values that make trouble, and one has nothing.
 func TestSVG(t *testing.T) {
 	for name, c := range map[string]Bars{
-		"bars": {Name: "x", Title: `a <title> & "more"`, About: "about it", Unit: Nanoseconds, Rows: []Bar{
+		"bars": {Name: "x", Title: `a <title> & "more"`, About: "about it", Unit: stats.Nanoseconds, Rows: []Bar{
 			{Name: "mutex <&>", Kind: Floor, Value: 13}, {Name: "ours", Kind: Ours, Value: 119, Least: 100, Most: 200},
 			{Name: "none", Kind: Rival}, {Name: "slow", Kind: Rival, Value: 2e6, Least: 1e6, Most: 4e9},
 		}},
@@ -78,22 +80,6 @@ func TestAxis(t *testing.T) {
 		}
 		if got := a.ticks(); !slices.Equal(got, test.ticks) {
 			t.Errorf("%v: ticks %v, want %v", test.values, got, test.ticks)
-		}
-	}
-}
-
-func TestFormat(t *testing.T) {
-	for _, test := range []struct {
-		v    float64
-		unit string
-		want string
-	}{
-		{13.04, Nanoseconds, "13 ns"}, {999.9, Nanoseconds, "1 µs"}, {67_400, Nanoseconds, "67.4 µs"}, {0, Nanoseconds, "0 ns"},
-		{1.5e9, Nanoseconds, "1.5 s"}, {731_614, "/s", "732 k/s"}, {1234, "", "1,234"}, {0.0008, "", "8e-04"},
-		{math.NaN(), "", "–"}, {0.05, "", "0.05"}, {4.126, "×", "4.13×"},
-	} {
-		if got := Format(test.v, test.unit); got != test.want {
-			t.Errorf("%v %q: %q, want %q", test.v, test.unit, got, test.want)
 		}
 	}
 }

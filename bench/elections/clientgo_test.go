@@ -18,8 +18,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Each candidate's callbacks are called in the same order by client-go's LeaderElector and by Run: a leads, b waits, a is told to
-// stop, b leads and is told to stop, and c is told to stop before it leads.
+// Each candidate's callbacks are called in the same order by client-go's LeaderElector and by Run:
+// a leads, b waits, a is told to stop, b leads and is told to stop, and c is told to stop before it
+// leads.
 func TestRun_AsClientGo(t *testing.T) {
 	dir := t.TempDir()
 	addr, end, err := startEtcd(dir)

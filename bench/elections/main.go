@@ -1,10 +1,10 @@
-// Command elections measures how long a hand-over of leadership between processes takes, by turns: package election
-// over Redis, key by key and in a cluster; etcd's concurrency.Election; and client-go's leaderelection with its
-// recommended times. Three candidates of each side run. The leader gets SIGTERM, and the time until the next one leads
-// is taken.
+// Command elections measures how long a hand-over of leadership between processes takes, by turns:
+// package election over Redis, key by key and in a cluster; etcd's concurrency.Election; and
+// client-go's leaderelection with its recommended times. Three candidates of each side run. The
+// leader gets SIGTERM, and the time until the next one leads is taken.
 //
-// client-go's Lease is a key of etcd, written if its revision is the one that was read: what the API server of
-// Kubernetes does with it, without the server in between.
+// client-go's Lease is a key of etcd, written if its revision is the one that was read: what the
+// API server of Kubernetes does with it, without the server in between.
 //
 //	make elections            # needs redis-server and etcd (apt install redis-server etcd-server)
 package main
@@ -39,7 +39,8 @@ var sides = []struct {
 	{"client-go `leaderelection`", false, clientgo},
 }
 
-// A teller tells the command what a candidate has come to: that it waits, leads, and was told to stop.
+// A teller tells the command what a candidate has come to: that it waits, leads, and was told to
+// stop.
 type teller struct{ waits, leads, told func() }
 
 func main() {
@@ -61,7 +62,8 @@ func run() error {
 	return compare(ctx, *only, *turns, *pause)
 }
 
-// candidate campaigns until SIGTERM, or until its parent is gone. It says on stdout what it has come to.
+// candidate campaigns until SIGTERM, or until its parent is gone. It says on stdout what it has
+// come to.
 func candidate(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

@@ -109,8 +109,9 @@ func (r *race) begin() (err error) {
 	return nil
 }
 
-// turn replaces the leader's process. Before that it waits for a random share of client-go's period, as the SIGTERM of a
-// deployment comes at any time between two attempts of those that poll. It says of a long hand-over where it has waited.
+// turn replaces the leader's process. Before that it waits for a random share of client-go's
+// period, as the SIGTERM of a deployment comes at any time between two attempts of those that poll.
+// It says of a long hand-over where it has waited.
 func (r *race) turn(ctx context.Context, pause time.Duration) (err error) {
 	select {
 	case <-time.After(rand.N(pause)):

@@ -29,12 +29,11 @@ func init() { logging.Disable() }
 
 // Settings are what all subjects are measured with.
 type Settings struct {
-	Redis   string // address of a server; empty: one of our own
-	Rivals  bool   // all of them
-	Pin     bool
-	Place   string        // what runs where in shared and zipf
-	Profile string        // directory for CPU profiles; empty: none
-	Calm    time.Duration // the longest wait for the machine to calm down between two rounds
+	Redis  string // address of a server; empty: one of our own
+	Rivals bool   // all of them
+	Pin    bool
+	Place  string        // what runs where in shared and zipf
+	Calm   time.Duration // the longest wait for the machine to calm down between two rounds
 
 	Debounce time.Duration // of clusters, for tests; 0: the library's default
 }
@@ -66,8 +65,8 @@ func (b *Bench) Part(f func() error) (err error) {
 	return f()
 }
 
-// AtEnd has a function called at the end of the part, and told whether anything has failed. What was
-// told last is called first.
+// AtEnd has a function called at the end of the part, and told whether anything has failed. What
+// was told last is called first.
 func (b *Bench) AtEnd(end func(failed bool) error) { b.ends = append(b.ends, end) }
 
 // NewBench starts the server, or makes sure that the one given answers.
@@ -78,14 +77,9 @@ func NewBench(ctx context.Context, cfg Settings, stdout, stderr io.Writer) (*Ben
 	if b.Dir, err = os.MkdirTemp("", "holdfast-bench-"); err != nil {
 		return nil, err
 	}
-	if b.Profile != "" {
-		if err := os.MkdirAll(b.Profile, 0o755); err != nil {
-			return nil, errors.Join(err, os.RemoveAll(b.Dir))
-		}
-	}
 	if b.Addr == "" {
-		// Durability as redis-server has it by default does not matter here: neither side waits for the
-		// disk.
+		// Durability as redis-server has it by default does not matter here: neither side waits for
+		// the disk.
 		if b.own, err = redistest.New(b.Dir); err != nil {
 			return nil, errors.Join(fmt.Errorf("no redis-server (give a running one by -redis): %w", err), os.RemoveAll(b.Dir))
 		}

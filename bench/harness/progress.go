@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress is a line on the terminal that says what is being measured and how long it will take. One
-// without a width, which does not write to a terminal, says nothing.
+// progress is a line on the terminal that says what is being measured and how long it will take.
+// One without a width, which does not write to a terminal, says nothing.
 type progress struct {
 	w     io.Writer
 	width int

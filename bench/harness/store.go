@@ -234,8 +234,8 @@ func (r *Referee) Leave(who uint64) {
 // Writer is what a writer of a lock for readers and writers adds to those inside, and a reader 1.
 const Writer = 1 << 32
 
-// Join is called with 1, or with Writer, as the first thing under a lock for readers and writers, and
-// Part as the last thing: a writer has to be alone.
+// Join is called with 1, or with Writer, as the first thing under a lock for readers and writers,
+// and Part as the last thing: a writer has to be alone.
 func (r *Referee) Join(one uint64) {
 	if now := r.Inside.Add(one); now >= Writer && now != Writer {
 		r.Two.Add(1)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime/pprof"
 	"slices"
 	"syscall"
 	"time"
@@ -23,7 +21,6 @@ type Order struct {
 	Process   int    `json:"process"` // from 1
 	Redis     string `json:"redis"`
 	Namespace string `json:"namespace"`
-	Profile   string `json:"profile"` // file; empty: none
 
 	// For tests; 0: the library's defaults.
 	Debounce   time.Duration `json:"debounce"` // of clusters
@@ -100,7 +97,8 @@ func IfWorker() {
 	if text == "" {
 		return
 	}
-	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in
+	// order.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var h Host
 	err := json.Unmarshal([]byte(text), &h.Order)
@@ -115,16 +113,6 @@ func IfWorker() {
 }
 
 func (h *Host) work() (err error) {
-	if h.Profile != "" {
-		f, err := os.Create(h.Profile)
-		if err != nil {
-			return err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return errors.Join(err, f.Close())
-		}
-		h.AtEnd(func() error { pprof.StopCPUProfile(); return f.Close() })
-	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	h.line = reexec.NewLine(os.Stdin, os.Stdout)
 	return tasks.Serve(h.line, h, 2*CloseTime)
@@ -138,9 +126,6 @@ const taskLimit = 5 * time.Minute
 // if it does not, it is killed.
 func (b *Bench) Start(ctx context.Context, subject string, o Order) (*reexec.Worker, error) {
 	o.Redis, o.Namespace, o.Debounce = b.Addr, b.prefix+"-"+subject, b.Debounce
-	if b.Profile != "" {
-		o.Profile = filepath.Join(b.Profile, fmt.Sprintf("%s-%d.prof", subject, o.Process))
-	}
 	w, err := reexec.Start(ctx, orderEnv, o, b.stderr, 2*CloseTime+time.Second)
 	if err != nil {
 		return nil, err
@@ -203,8 +188,8 @@ func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int)
 // StartPinned starts a worker on a core of its own, if wanted and possible, and one on our server's
 // core for each of the others, which the note names.
 func (b *Bench) StartPinned(ctx context.Context, subject string, others ...string) (ws []*reexec.Worker, note string, err error) {
-	// The first core gets most of the machine's interrupts. The server, which is on every path, gets
-	// the other.
+	// The first core gets most of the machine's interrupts. The server, which is on every path,
+	// gets the other.
 	mine, its, note := b.TwoCores()
 	if err := b.PinServer(its); err != nil {
 		return nil, "", err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-go/holdfast/bench/chart"
+	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
 // Outputs are the files that a run is written to, besides the terminal; empty: not.
@@ -65,7 +66,7 @@ func writeCharts(dir, names string, r *Record) error {
 // subjects.
 func (r *Record) charts() (list []chart.Bars) {
 	ladder := chart.Bars{
-		Name: "ladder", Title: "What a lock costs, rung by rung", Unit: chart.Nanoseconds,
+		Name: "ladder", Title: "What a lock costs, rung by rung", Unit: stats.Nanoseconds,
 		About: "A bar for each way to lock, from the cheapest to the dearest, on a logarithmic scale.",
 	}
 	for _, s := range r.Subjects {

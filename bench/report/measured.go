@@ -23,8 +23,8 @@ type measureValue struct {
 	Median value  `json:"median"`
 	Least  value  `json:"least"`
 	Most   value  `json:"most"`
-	// Of the same figure in the same round, the median of the rounds: times that of the rival that is
-	// best in it, and times the floor.
+	// Of the same figure in the same round, the median of the rounds: times that of the rival that
+	// is best in it, and times the floor.
 	ToBest  value  `json:"to_best"`
 	Best    string `json:"best,omitempty"`
 	ToFloor value  `json:"to_floor"`
@@ -115,8 +115,8 @@ func spreads(list []measured) (table [][]string) {
 }
 
 func (v measureValue) text(x value) string {
-	if x.known() && v.Unit == chart.Nanoseconds {
-		return chart.Format(float64(x), v.Unit)
+	if x.known() && v.Unit == stats.Nanoseconds {
+		return stats.Format(float64(x), v.Unit)
 	}
 	return x.String()
 }

@@ -27,7 +27,6 @@ type Record struct {
 	Commit   string          `json:"commit"` // of the source; empty: unknown
 	Command  string          `json:"command"`
 	Quick    bool            `json:"quick"` // too little was measured to rely on it
-	Took     float64         `json:"took_seconds"`
 	Machine  machineRecord   `json:"machine"`
 	Subjects []subjectRecord `json:"subjects"`
 }
@@ -36,8 +35,7 @@ const RecordFormat = 1
 
 // subjectRecord is what one subject found.
 type subjectRecord struct {
-	Name string  `json:"name"`
-	Took float64 `json:"took_seconds"`
+	Name string `json:"name"`
 	Result
 }
 
@@ -68,8 +66,8 @@ type Figure struct {
 	Bars *chart.Bars `json:"bars,omitempty"`
 }
 
-func (r *Record) Add(name string, x Result, took time.Duration) {
-	s := subjectRecord{name, took.Seconds(), x}
+func (r *Record) Add(name string, x Result) {
+	s := subjectRecord{name, x}
 	onlyFinite(reflect.ValueOf(&s))
 	r.Subjects = append(r.Subjects, s)
 }
@@ -151,7 +149,6 @@ func readRecords(files []string) (all *Record, err error) {
 			}
 		}
 		all.Subjects = append(all.Subjects, r.Subjects...)
-		all.Took += r.Took
 		all.Quick = all.Quick || r.Quick
 		all.Command += "; " + r.Command
 	}

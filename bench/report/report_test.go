@@ -43,8 +43,8 @@ func sample() *Record {
 		{"Holdfast", chart.Ours, tallyOf(waits, 10, 12)}, {"other", chart.Rival, tallyOf(new(histogram.Histogram), 1, 0)},
 		{"third", chart.Rival, tallyOf(waits, 2, 3)},
 	})
-	r.Add("first", x, time.Second)
-	r.Add("second", Result{Title: "SECOND", Table: [][]string{{"a"}}, Claims: []Claim{AtMost(1, 1, "it holds")}}, time.Second)
+	r.Add("first", x)
+	r.Add("second", Result{Title: "SECOND", Table: [][]string{{"a"}}, Claims: []Claim{AtMost(1, 1, "it holds")}})
 	return r
 }
 

@@ -72,8 +72,8 @@ func openAdvisory(e Environment) (*Locker, error) {
 	}, nil
 }
 
-// OpenAdvisoryRW opens PostgreSQL's advisory lock of a key, shared by readers, with a connection for
-// each goroutine. All wait in the server, in order of arrival.
+// OpenAdvisoryRW opens PostgreSQL's advisory lock of a key, shared by readers, with a connection
+// for each goroutine. All wait in the server, in order of arrival.
 func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
 	pool, err := OpenPool(e)
 	if err != nil {

@@ -38,8 +38,8 @@ func openRueidis(tuned bool) func(Environment) (*Locker, error) {
 		}
 		return &Locker{
 			Section: func(ctx context.Context, key string, inside func(uint64)) error {
-				// The context of a wait is that of the lock, too: it would be lost in the midst of the section
-				// when ctx ends.
+				// The context of a wait is that of the lock, too: it would be lost in the midst of
+				// the section when ctx ends.
 				wait, cancel := context.WithCancel(context.WithoutCancel(ctx))
 				defer cancel()
 				waits := context.AfterFunc(ctx, cancel)

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,8 +22,8 @@ type ServerKind struct {
 	Name   string
 	Debian string                            // the package that it comes in
 	Find   func() (programs string, ok bool) // their directory
-	// script starts a server with its defaults, but for its port and the number of connections. In it
-	// and in conn %[1]s is the port, and %[2]s another one.
+	// script starts a server with its defaults, but for its port and the number of connections. In
+	// it and in conn %[1]s is the port, and %[2]s another one.
 	script dbserver.Script
 	conn   string // how to connect
 	// version asks the server, at conn. It may fail until the server is ready.
@@ -99,22 +98,10 @@ type Servers struct {
 	Absent  map[string]error   // why not
 }
 
-// Lasting are servers that no subject stops: the tests share them. The mutex is for those that run
-// at the same time.
-var Lasting struct {
-	mu  sync.Mutex // protects all
-	All *Servers   // nil: each subject has its own
-}
-
 // StartServers starts what the variants need. What is not installed is absent, and its variants are
 // not run.
 func StartServers(ctx context.Context, core int, list []Variant) (_ *Servers, err error) {
-	Lasting.mu.Lock()
-	defer Lasting.mu.Unlock()
-	all := Lasting.All
-	if all == nil {
-		all = &Servers{Running: make(map[string]*Server), Absent: make(map[string]error)}
-	}
+	all := &Servers{Running: make(map[string]*Server), Absent: make(map[string]error)}
 	for _, v := range list {
 		if v.Server == nil || all.Running[v.Server.Name] != nil || all.Absent[v.Server.Name] != nil {
 			continue
@@ -136,11 +123,8 @@ func StartServers(ctx context.Context, core int, list []Variant) (_ *Servers, er
 	return all, nil
 }
 
-// Stop ends all servers, but those that last.
+// Stop ends all servers.
 func (s *Servers) Stop() error {
-	if s == Lasting.All {
-		return nil
-	}
 	var errs []error
 	for _, one := range s.Running {
 		errs = append(errs, one.Stop())
@@ -148,20 +132,11 @@ func (s *Servers) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Of returns the server of a kind, nil if there is none. Tests that share servers start more of
-// them at any time.
-func (s *Servers) Of(k *ServerKind) *Server {
-	Lasting.mu.Lock()
-	defer Lasting.mu.Unlock()
-	return s.Running[k.Name]
-}
+// Of returns the server of a kind, nil if there is none.
+func (s *Servers) Of(k *ServerKind) *Server { return s.Running[k.Name] }
 
 // Why returns the reason why there is no server of a kind, nil if there is one.
-func (s *Servers) Why(k *ServerKind) error {
-	Lasting.mu.Lock()
-	defer Lasting.mu.Unlock()
-	return s.Absent[k.Name]
-}
+func (s *Servers) Why(k *ServerKind) error { return s.Absent[k.Name] }
 
 // Has tells whether the variant can be run.
 func (s *Servers) Has(v Variant) bool { return v.Server == nil || s.Of(v.Server) != nil }
@@ -184,8 +159,6 @@ func (s *Servers) CPU(ctx context.Context, admin *redis.Client, v Variant) (time
 
 // Tell notes those that run as servers of this run.
 func (s *Servers) Tell(b *harness.Bench) {
-	Lasting.mu.Lock()
-	defer Lasting.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(s.Running)) {
 		b.Serves(s.Running[name].Name)
 	}

@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -91,8 +90,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	return nil
 }
 
-// RW is a lock of one key for readers and writers, in one process. Each call waits, and returns what
-// unlocks it.
+// RW is a lock of one key for readers and writers, in one process. Each call waits, and returns
+// what unlocks it.
 type RW struct {
 	RLock, Lock func(ctx context.Context) (unlock func() error, err error)
 	shut        func() // nil: it leaves nothing open
@@ -267,38 +266,13 @@ func ClusterOptions(o harness.Order) *coord.Options {
 	}
 }
 
-// Failures keeps the first error of the arbiter's calls, and for how long that call took.
-type Failures struct {
-	mu    sync.Mutex // protects first
-	first string
-}
-
-// Trace costs a look at the clock per call.
-func (f *Failures) Trace() *coord.Trace {
-	return &coord.Trace{Call: func(i coord.CallInfo) {
-		if i.Err == nil {
-			return
-		}
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.first == "" {
-			f.first = fmt.Sprintf("%v after %v: %v", i.Op, i.Duration.Round(time.Microsecond), i.Err)
-		}
-	}}
-}
-
-func (f *Failures) String() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.first
-}
-
-// FailedNote says how many calls there were. A machine that stands still for a second makes them.
-func FailedNote(n int64, first string) string {
+// FailedNote says how many calls of the arbiter there were. A machine that stands still for a
+// second makes them.
+func FailedNote(n int64) string {
 	if n == 0 {
 		return "no call failed"
 	}
-	return fmt.Sprintf("%s calls failed and were made again, which does not count; one: %s", figures.Thousands(n), first)
+	return figures.Thousands(n) + " calls failed and were made again, which does not count"
 }
 
 func openHoldfast(options func(harness.Order) *coord.Options) func(Environment) (*Locker, error) {

@@ -71,8 +71,9 @@ func testVariant(t *testing.T, v Variant, all ...*Locker) {
 	defer cancel()
 	failed := t.Error
 	if strings.HasPrefix(v.Name, "rueidislock") {
-		// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes what the call may
-		// have set; its own waiters do not hear of that, so on a busy machine one may wait for ever.
+		// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes what the call
+		// may have set; its own waiters do not hear of that, so on a busy machine one may wait for
+		// ever.
 		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		failed = func(args ...any) {

@@ -124,8 +124,8 @@ func openZookeeper(e Environment) (*Locker, error) {
 }
 
 // zookeeperRW is a lock for readers and writers by ZooKeeper's recipe, as Curator has it: each
-// caller makes an ephemeral node with the next number. A reader waits for the last writer before it,
-// a writer for the last caller before it. Each that waits watches one node.
+// caller makes an ephemeral node with the next number. A reader waits for the last writer before
+// it, a writer for the last caller before it. Each that waits watches one node.
 type zookeeperRW struct {
 	conn *zk.Conn
 	dir  string

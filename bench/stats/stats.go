@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/internal/figures"
 	"github.com/holdfast-go/holdfast/internal/histogram"
 )
@@ -83,8 +82,9 @@ func (s Spread) Cells() []string {
 	return []string{Number(s.Median), Number(s.Least) + ".." + Number(s.Most)}
 }
 
-// IntervalOf is the median of a sample, with an interval for the median of what it is a sample of, at 95 %: the ranks are those of the
-// binomial distribution, so nothing is assumed of the values but that each is drawn by itself.
+// IntervalOf is the median of a sample, with an interval for the median of what it is a sample of,
+// at 95 %: the ranks are those of the binomial distribution, so nothing is assumed of the values
+// but that each is drawn by itself.
 func IntervalOf(sample []float64) Spread {
 	if len(sample) == 0 {
 		return SpreadOf(nil)
@@ -121,6 +121,25 @@ func Micros(ns float64) string {
 		return "-"
 	}
 	return strconv.FormatFloat(ns/float64(time.Microsecond), 'f', 1, 64)
+}
+
+// Nanoseconds is the unit of durations, which are written in the unit that fits.
+const Nanoseconds = "ns"
+
+// Format writes a number with its unit.
+func Format(x float64, unit string) string {
+	if unit != Nanoseconds || math.IsNaN(x) {
+		return Number(x) + unit
+	}
+	for _, u := range []struct {
+		size float64
+		name string
+	}{{1e9, "s"}, {1e6, "ms"}, {1e3, "µs"}} {
+		if math.Abs(x) >= 0.9995*u.size {
+			return Number(x/u.size) + " " + u.name
+		}
+	}
+	return Number(x) + " ns"
 }
 
 // PerRound divides a by b, round by round.
@@ -237,16 +256,16 @@ var Metrics = []Metric{
 		}
 		return Ratio(float64(r.Sections), r.Took.Seconds())
 	}},
-	{"p50", "p50", chart.Nanoseconds, false, func(r Round) float64 { return r.P50 }},
-	{"p99", "p99", chart.Nanoseconds, false, func(r Round) float64 { return r.P99 }},
-	{"p99.9", "p99.9", chart.Nanoseconds, false, func(r Round) float64 { return r.P999 }},
-	{"max", "max", chart.Nanoseconds, false, func(r Round) float64 { return r.Max }},
-	{MeasureCommands, "commands", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Commands)) }},
-	{MeasureBytes, "bytes", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Bytes())) }},
-	{"CPU s per million, callers", "CPU, callers", chart.Number, false, func(r Round) float64 { return r.per(r.CPU.Seconds() * 1e6) }},
-	{MeasureServer, "CPU, servers", chart.Number, false, func(r Round) float64 { return r.per(r.Server.Seconds() * 1e6) }},
-	{"allocations per operation", "allocations", chart.Number, false, func(r Round) float64 { return r.per(float64(r.Allocs)) }},
-	{"fairness (Jain, processes)", "Jain", chart.Number, true, func(r Round) float64 {
+	{"p50", "p50", Nanoseconds, false, func(r Round) float64 { return r.P50 }},
+	{"p99", "p99", Nanoseconds, false, func(r Round) float64 { return r.P99 }},
+	{"p99.9", "p99.9", Nanoseconds, false, func(r Round) float64 { return r.P999 }},
+	{"max", "max", Nanoseconds, false, func(r Round) float64 { return r.Max }},
+	{MeasureCommands, "commands", "", false, func(r Round) float64 { return r.per(float64(r.Commands)) }},
+	{MeasureBytes, "bytes", "", false, func(r Round) float64 { return r.per(float64(r.Bytes())) }},
+	{"CPU s per million, callers", "CPU, callers", "", false, func(r Round) float64 { return r.per(r.CPU.Seconds() * 1e6) }},
+	{MeasureServer, "CPU, servers", "", false, func(r Round) float64 { return r.per(r.Server.Seconds() * 1e6) }},
+	{"allocations per operation", "allocations", "", false, func(r Round) float64 { return r.per(float64(r.Allocs)) }},
+	{"fairness (Jain, processes)", "Jain", "", true, func(r Round) float64 {
 		if len(r.Parts) < 2 {
 			return math.NaN()
 		}

@@ -44,6 +44,14 @@ func TestStatistics(t *testing.T) {
 	if got := Number(math.Inf(1)); got != "+Inf" {
 		t.Errorf("infinity is %q", got)
 	}
+	for want, x := range map[string]float64{"13 ns": 13, "1.00 µs": 999.9, "67.4 µs": 67_400, "0 ns": 0, "1.50 s": 1.5e9} {
+		if got := Format(x, Nanoseconds); got != want {
+			t.Errorf("%v: %q, want %q", x, got, want)
+		}
+	}
+	if got := Format(731_614, "/s"); got != "731,614/s" {
+		t.Errorf("rate %q", got)
+	}
 	if got := SmallestShare([]int64{10, 20, 30}); got != 0.5 {
 		t.Errorf("share %v", got)
 	}

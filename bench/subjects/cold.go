@@ -54,8 +54,7 @@ var coldTasks = newLanes("cold", openCold)
 // the client library.
 func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error {
 	bare, simple := bareClient(h)
-	var failed rivals.Failures
-	c, count, err := startNode(h, 0, &coord.Options{Namespace: h.Namespace, Trace: failed.Trace()})
+	c, count, err := startNode(h, 0, &coord.Options{Namespace: h.Namespace})
 	if err != nil {
 		return err
 	}
@@ -100,8 +99,8 @@ func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error
 		unlock.note(back)
 		return span{1, time.Duration(took)}, err
 	}
-	// Alone, locks are not given back at once, so that the statistics of EVALSHA are about one script
-	// at a time.
+	// Alone, locks are not given back at once, so that the statistics of EVALSHA are about one
+	// script at a time.
 	var held []coord.Lock
 	lock.alone = single(func(ctx context.Context, _ int) error {
 		l, err := c.Lock(ctx, key("server"))
@@ -141,7 +140,6 @@ func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error
 		for what, n := range did {
 			res.Facts[what] = float64(n)
 		}
-		res.Failure = failed.String()
 	}
 	return nil
 }
@@ -188,14 +186,14 @@ func measureCold(ctx context.Context, b *Run) (report.Result, error) {
 			fmt.Sprintf("commands of Holdfast: %s in %s round trips; %s to lock, %s to unlock, %s to renew and verify",
 				n(coldCommands), n(coldTrips), n(coldToLock), n(coldToUnlock), n(coldToRenew)),
 			fmt.Sprintf("sent while Lock ran: %s, its own included; while Unlock ran: %s (a renewal or a release in the background)", n(coldWaited), n(coldInUnlock)),
-			rivals.FailedNote(int64(r.Facts[coldFailed]), r.Failure),
+			rivals.FailedNote(int64(r.Facts[coldFailed])),
 		},
 		Claims: []report.Claim{
 			report.AtMost(coldRatio, stats.Ratio(lock.All.P50, set.All.P50), "median Lock, times the median SET NX PX"),
 			report.AtMost(1, stats.Ratio(r.Facts[coldToLock], r.Facts[coldLocks]), "commands per Lock, which waits for them"),
 			report.AtMost(1, stats.Ratio(r.Facts[coldToUnlock], r.Facts[coldLocks]), "commands per Unlock, in the background"),
-			// What is under way when the counting begins or ends is counted as sent, but not yet as done, or
-			// the other way.
+			// What is under way when the counting begins or ends is counted as sent, but not yet as
+			// done, or the other way.
 			report.AtMost(2, math.Abs(r.Facts[coldUnaccounted]), "commands for anything but lock, unlock, renew, verify"),
 			report.AtMost(1, stats.Ratio(unlock.P50, ping.P50), "median Unlock, times the median PING: nobody waits"),
 		},

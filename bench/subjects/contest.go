@@ -35,6 +35,9 @@ type job struct {
 	Writes int   // one section in so many is a writer's; 0: there are no writers
 	Ratios int   // comparisons in slices; 0: none
 	Stock  int64 // of each row of a database
+
+	Paced bool    // an empty section, as often as Rate says, of a key that was never used if there are no Keys
+	Rate  float64 // locks per second of each process; 0: as many as it can
 }
 
 // total is what one way did of one job in all rounds.
@@ -78,8 +81,8 @@ type contest struct {
 	file     string            // of the referees
 	referees []harness.Referee // by way, see it; nil: there are none
 
-	// judged is called before and after each round, and tells how many sections there were until then;
-	// nil: it is not known.
+	// judged is called before and after each round, and tells how many sections there were until
+	// then; nil: it is not known.
 	judged func(ctx context.Context, t *total, before bool) (int64, error)
 }
 
@@ -185,6 +188,15 @@ func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 	return t, err
 }
 
+// addNamed is add of a variant.
+func (c *contest) addNamed(ctx context.Context, name string, j *job) (*total, error) {
+	_, number, err := rivals.FindVariant(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.add(ctx, number, j)
+}
+
 func (c *contest) task(t *total) roundTask {
 	task := roundTask{Kind: c.kind, Way: t.number, Job: *t.job, Store: c.store, Referees: c.file, Key: c.subject, Server: c.servers.Conn(t.Variant)}
 	if c.referees != nil {
@@ -278,7 +290,8 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 		ws = ws[round%len(ws):][:1]
 	}
 	if !t.Fenced || t.job.Name != "" {
-		// A key that a worker left locked at the end of a round must not spoil the next, nor another's.
+		// A key that a worker left locked at the end of a round must not spoil the next, nor
+		// another's.
 		task.Key = fmt.Sprintf("%s-%s-%s-%d", c.subject, t.Name, t.job.Name, round)
 	}
 	if round == 0 {

@@ -53,9 +53,6 @@ type roundTask struct {
 	Key      string    // or what keys begin with
 	Begin    time.Time // the same for all workers
 	Duration time.Duration
-
-	Paced bool    // an empty section, as often as Rate says, of a key that was never used if the job has none
-	Rate  float64 // locks per second of this process; 0: as many as it can
 }
 
 var roundTasks = harness.NewTask("round", runRound)
@@ -270,7 +267,7 @@ func openContender(p *place) (*opened, error) {
 		return nil, err
 	}
 	return &opened{counters: []*harness.Counter{v.count}, node: v.Node, round: func(t roundTask) func(context.Context, int, *roundResult) {
-		if t.Paced {
+		if t.Job.Paced {
 			return func(ctx context.Context, i int, r *roundResult) { v.paced(ctx, t, p.h.Process*10_000+i, r) }
 		}
 		db := storeOf(p.h, t.Store)
@@ -344,8 +341,8 @@ func (c contender) run(ctx context.Context, r *roundResult) {
 			continue
 		}
 		if ctx.Err() != nil && !errors.Is(err, coord.ErrLost) {
-			// A wait that the end of the round cuts off counts, as long as it was: otherwise a lock that
-			// starves a caller would look good.
+			// A wait that the end of the round cuts off counts, as long as it was: otherwise a lock
+			// that starves a caller would look good.
 			r.Waits.Record(time.Since(begin))
 			return
 		}
@@ -358,8 +355,8 @@ func (c contender) run(ctx context.Context, r *roundResult) {
 // that cannot be kept is one that was not kept.
 func (v *openVariant) paced(ctx context.Context, t roundTask, me int, r *roundResult) {
 	every := time.Duration(0)
-	if t.Rate > 0 {
-		every = time.Duration(float64(time.Second) * float64(t.Job.Goroutines) / t.Rate)
+	if t.Job.Rate > 0 {
+		every = time.Duration(float64(time.Second) * float64(t.Job.Goroutines) / t.Job.Rate)
 	}
 	next := time.Now().Add(time.Duration(rand.Int64N(int64(every) + 1)))
 	for i := 0; ; i++ {

@@ -49,7 +49,8 @@ const (
 	forwardMany  = "locks"
 )
 
-// owner is the addresses of a process that owns some keys of a cluster, and sends back what it gets.
+// owner is the addresses of a process that owns some keys of a cluster, and sends back what it
+// gets.
 type owner struct {
 	Echo string // bytes
 	Peer string // frames

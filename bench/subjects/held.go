@@ -54,7 +54,6 @@ type heldResult struct {
 	Evals                       int64         // scripts, by the server's count
 	ServerCPU                   time.Duration
 	Lost, Failed                int64
-	Failure                     string // the first
 }
 
 // heldStage is what there is at some time, and what it took to get there.
@@ -90,10 +89,9 @@ func runHeld(ctx context.Context, w *harness.Host, t HeldSizes) (_ *heldResult, 
 	defer func() { err = errors.Join(err, client.Close()) }()
 	h := heldRun{prefix: "{" + w.Namespace + ":", parts: cmp.Or(t.Partitions, partitions)}
 	h.admin, _ = bareClient(w)
-	var failed rivals.Failures
 	h.opened = time.Now()
 	if h.c, err = rivals.NewCoordinator(client, &coord.Options{
-		Namespace: w.Namespace, Partitions: t.Partitions, SessionTTL: t.SessionTTL, Trace: failed.Trace(),
+		Namespace: w.Namespace, Partitions: t.Partitions, SessionTTL: t.SessionTTL,
 	}); err != nil {
 		return nil, err
 	}
@@ -149,7 +147,6 @@ func runHeld(ctx context.Context, w *harness.Host, t HeldSizes) (_ *heldResult, 
 	for _, n := range s.Failed {
 		r.Failed += int64(n)
 	}
-	r.Failure = failed.String()
 	runtime.KeepAlive(h.keys) // in all three figures of the heap
 	return r, stage(&r.Closed, false, closeAll, nothing)
 }
@@ -236,8 +233,8 @@ func (h *heldRun) watch(ctx context.Context, r *heldResult, periods int, count *
 		case coord.OpRenew:
 			r.Renewals = calls - bad
 		case coord.OpVerify:
-			// Not from here: a call counts when it is done, so part of one that is under way would be
-			// missing.
+			// Not from here: a call counts when it is done, so part of one that is under way would
+			// be missing.
 		default:
 			r.Others += calls
 		}
@@ -350,7 +347,7 @@ func measureHeld(ctx context.Context, b *Run) (report.Result, error) {
 				s.Periods, r.Period, perPeriod(float64(r.Renewals)), perPeriod(reads), perPeriod(float64(r.Used.Trips))),
 			fmt.Sprintf("CPU meanwhile, of one core: %s in the process, %s in redis-server (%s scripts by its own count)",
 				cpu(r.Used.CPU), cpu(r.ServerCPU), stats.Number(float64(r.Evals))),
-			rivals.FailedNote(r.Failed, r.Failure),
+			rivals.FailedNote(r.Failed),
 			fmt.Sprintf("heap: HeapAlloc after a collection, without the key strings; of it %d bytes per lock are the Lock that the caller keeps", unsafe.Sizeof(coord.Lock{})),
 			fmt.Sprintf("locked by %d goroutines in %.1f s, given back in %.1f s", heldGoroutines, r.Held.Took.Seconds(), r.After.Took.Seconds()),
 		},

@@ -106,11 +106,10 @@ func (l *laneResult) tally() *stats.Tally {
 
 // lanesResult is what the worker found of all.
 type lanesResult struct {
-	Lanes   []*laneResult
-	Procs   int
-	By      map[string]int64   // locks in the blocks, by path: "other" is one that a lane should not take
-	Facts   map[string]float64 // what else there is, by name
-	Failure string
+	Lanes []*laneResult
+	Procs int
+	By    map[string]int64   // locks in the blocks, by path: "other" is one that a lane should not take
+	Facts map[string]float64 // what else there is, by name
 }
 
 // lane returns what was found of a lane, nothing if there is none.
@@ -428,7 +427,8 @@ func bareClient(h *harness.Host) (*redis.Client, *harness.Counter) {
 // as every says.
 func givenBack(ctx context.Context, c *coord.Coordinator, every time.Duration) error {
 	return awaitStats(ctx, c, every, func(s coord.Stats) bool {
-		// A call that failed is counted, and made again. Each hold is released by one that did not fail.
+		// A call that failed is counted, and made again. Each hold is released by one that did not
+		// fail.
 		return s.Locked == 0 && s.Kept == 0 && s.Calls[coord.OpUnlock]-s.Failed[coord.OpUnlock] >= s.Granted[coord.PathArbiter]
 	})
 }

@@ -272,7 +272,8 @@ func allModes(t *testing.T, b *Run, r report.Result) {
 	}
 }
 
-// A way that does half as much as another one for the same processor time is told so, though both become slower all the time.
+// A way that does half as much as another one for the same processor time is told so, though both
+// become slower all the time.
 func TestPairsOf(t *testing.T) {
 	t.Parallel()
 	const ratios = 5
@@ -311,8 +312,8 @@ func stallsAreSeen(t *testing.T, _ *Run, r report.Result) {
 		if row[1] == "0" || row[7] == "0" {
 			t.Errorf("%q", row)
 		}
-		// What has its locks in Redis cannot lock while there is none: it is tried again for a while, and
-		// fails. So the fault is committed, and it is seen.
+		// What has its locks in Redis cannot lock while there is none: it is tried again for a
+		// while, and fails. So the fault is committed, and it is seen.
 		if row[0] == "outage: redislock" && row[2] == "0" && row[3] == "0" {
 			t.Errorf("the rival did not notice that Redis was away: %q", row)
 		}
@@ -334,19 +335,9 @@ func TestStallBook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unmapOther()
-	begin := time.Unix(1_800_000_000, 0)
-	mine.begin.Store(begin.UnixNano())
 	other.waited(3 * time.Second)
-	for _, at := range []time.Duration{250 * time.Millisecond, 290 * time.Millisecond, -time.Second, time.Hour} {
-		mine.at(begin.Add(at)).arrived.Add(1)
-		mine.waited(time.Millisecond)
-	}
-	for i, want := range map[int]int64{0: 1, 1: 0, 2: 2, stallMoments - 1: 1} {
-		if got := other.moment[i].arrived.Load(); got != want {
-			t.Errorf("moment %d: %d, want %d", i, got, want)
-		}
-	}
-	if h := mine.histogram(); h.Count() != 5 || h.Longest != 3*time.Second || mine.slow.Load() != 1 {
+	mine.waited(time.Millisecond)
+	if h := mine.histogram(); h.Count() != 2 || h.Longest != 3*time.Second || mine.slow.Load() != 1 {
 		t.Errorf("%d waits, longest %v, %d slow", h.Count(), h.Longest, mine.slow.Load())
 	}
 	for _, fence := range []uint64{1, 5, 5, 7, 0, 6} {

@@ -361,7 +361,7 @@ func measureModes(ctx context.Context, b *Run) (report.Result, error) {
 }
 
 func modesColumns(first *total) []column {
-	wait := func(d time.Duration) string { return chart.Format(float64(d), chart.Nanoseconds) }
+	wait := func(d time.Duration) string { return stats.Format(float64(d), stats.Nanoseconds) }
 	return []column{
 		rates("per second", first),
 		{"p50 wait,p99,max", func(t *total) []string {
@@ -409,6 +409,7 @@ func (c *contest) mode(ctx context.Context, j *job, r *report.Result) error {
 	return nil
 }
 
-// Two ways whose difference is small are compared in slices of time that are shorter than what disturbs a machine: the same
-// goroutines of the same processes go from one way to the other, A B B A A B B A ..., all at the same moments. Four slices, A B B A,
-// are one comparison: what becomes steadily faster or slower meanwhile is the same for both.
+// Two ways whose difference is small are compared in slices of time that are shorter than what
+// disturbs a machine: the same goroutines of the same processes go from one way to the other, A B B
+// A A B B A ..., all at the same moments. Four slices, A B B A, are one comparison: what becomes
+// steadily faster or slower meanwhile is the same for both.

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
-// slicesPerRatio are the slices of one comparison, and warmSlices those that count for none, at the beginning.
+// slicesPerRatio are the slices of one comparison, and warmSlices those that count for none, at the
+// beginning.
 const slicesPerRatio, warmSlices = 4, 4
 
 // pairSlice is how long a slice is. Blocks of permits outlive two of them without use.

@@ -119,8 +119,8 @@ func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error 
 // measureOwn lets the only node of a cluster lock keys.
 func measureOwn(ctx context.Context, b *Run) (report.Result, error) {
 	t := ownTask{b.Sizes.own, -1}
-	// The worker has all cores, but while it calls Redis: from another core than the server's, as from
-	// another machine.
+	// The worker has all cores, but while it calls Redis: from another core than the server's, as
+	// from another machine.
 	mine, its, pinned := b.TwoCores()
 	switch {
 	case pinned != "":

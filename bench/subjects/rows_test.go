@@ -82,6 +82,11 @@ func TestRowsRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
 	pool, err := rivals.OpenPool(rivals.Environment{Server: s.Of(rivals.PostgresKind).Conn, Goroutines: 1, Count: new(harness.Counter)})
 	if err != nil {
 		t.Fatal(err)
@@ -162,9 +167,8 @@ func TestRowsResults(t *testing.T) {
 
 // Without a PostgreSQL the lines say so.
 func TestRowsNotRun(t *testing.T) {
-	saved, running := *rivals.PostgresKind, rivals.Lasting.All
-	defer func() { *rivals.PostgresKind, rivals.Lasting.All = saved, running }()
-	rivals.Lasting.All = nil
+	saved := *rivals.PostgresKind
+	defer func() { *rivals.PostgresKind = saved }()
 	rivals.PostgresKind.Find = func() (string, bool) { return "", false }
 	r, err := Subject{Measure: measureRows}.Do(t.Context(), tinyBench(t))
 	if err != nil {

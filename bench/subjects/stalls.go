@@ -67,7 +67,6 @@ type stallRun struct {
 	failure  string
 
 	arrived, failed, slow, stale int64
-	moments                      int // that were watched
 }
 
 // name is that of the row.
@@ -156,7 +155,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			report.AtMost(0, float64(x.stale), x.scenario.name+": tokens not above the one before"),
 			// Requests that arrive by the clock cannot be fewer because locks are slow; if they
 			// are, the machine is.
-			report.AtLeast(0.9, stats.Ratio(float64(x.arrived), s.Rate*float64(s.Processes)*float64(x.moments)*stallBucket.Seconds()),
+			report.AtLeast(0.9, stats.Ratio(float64(x.arrived), s.Rate*float64(s.Processes)*x.Took.Seconds()),
 				x.scenario.name+": requests that arrived, of those that should have"))
 	}
 	for _, scenario := range stallScenarios {

@@ -90,14 +90,14 @@ func (r *stallRun) play(ctx context.Context, b *Run, conn string) (err error) {
 	})
 	x.pass(s.Calm)
 	r.scenario.strike(x)
-	took := time.Since(x.begin)
+	took, done := time.Since(x.begin), book.done.Load()
 	if book.over.Store(true); x.err != nil {
 		cancel()
 	}
 	x.end()
 	x.ended()
 	if x.err == nil {
-		r.add(x, took)
+		r.add(x, took, done)
 	}
 	return x.err
 }
@@ -213,7 +213,8 @@ func (x *stallStage) rolling() {
 }
 
 func (x *stallStage) killed() {
-	// A process that was alone at first relies on its lease: until that is over it has no guardians.
+	// A process that was alone at first relies on its lease: until that is over it has no
+	// guardians.
 	x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second))
 	x.do(func() error {
 		victim := x.slots[0]
@@ -240,22 +241,15 @@ func (x *stallStage) outage() {
 	x.pass(x.sizes.After)
 }
 
-// add adds what was seen on a stage.
-func (r *stallRun) add(x *stallStage, took time.Duration) {
-	moments := min(int(took/stallBucket), stallMoments) // the last one is not over
-	done := int64(0)
-	for i := range moments {
-		m := &x.book.moment[i]
-		r.arrived += m.arrived.Load()
-		r.failed += m.failed.Load()
-		done += m.done.Load()
-	}
+// add adds what was seen on a stage, where so many requests were done by the end.
+func (r *stallRun) add(x *stallStage, took time.Duration, done int64) {
 	waits := x.book.histogram()
 	round := stats.NewRound(took, x.cpu, x.used, waits)
 	round.Parts = nil // no method chooses how many requests arrive where
-	round.Rate = stats.Ratio(float64(done), float64(moments)*stallBucket.Seconds())
+	round.Rate = stats.Ratio(float64(done), took.Seconds())
 	r.Add(round)
 	r.Waits.Merge(waits)
-	r.slow, r.stale, r.moments = r.slow+x.book.slow.Load(), r.stale+x.book.stale.Load(), r.moments+moments
+	r.arrived, r.failed = r.arrived+x.book.arrived.Load(), r.failed+x.book.failed.Load()
+	r.slow, r.stale = r.slow+x.book.slow.Load(), r.stale+x.book.stale.Load()
 	r.failure = cmp.Or(r.failure, x.failure)
 }

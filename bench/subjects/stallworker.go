@@ -154,7 +154,7 @@ func (l *stallLoad) arrivals(ctx context.Context, slot int) {
 
 // request is one of them. Its wait counts from when it should have arrived.
 func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
-	l.book.at(arrived).arrived.Add(1)
+	l.book.arrived.Add(1)
 	ctx, cancel := context.WithDeadline(ctx, arrived.Add(l.Limit))
 	defer cancel()
 	key, got := rand.IntN(l.Keys), false
@@ -169,10 +169,10 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 	}
 	if err == nil {
 		l.done.Add(1)
-		l.book.at(time.Now()).done.Add(1)
+		l.book.done.Add(1)
 		return
 	}
-	l.book.at(arrived).failed.Add(1)
+	l.book.failed.Add(1)
 	text := err.Error()
 	l.failure.CompareAndSwap(nil, &text)
 }
@@ -188,23 +188,15 @@ type stallBook struct {
 	tokens [stallKeys]atomic.Uint64
 	waits  [histogram.Buckets]atomic.Int64 // as those of a histogram, and
 	most   atomic.Int64                    // the longest, in nanoseconds
-	moment [stallMoments]stallMoment
+
+	arrived, done, failed atomic.Int64 // requests
 }
 
 const (
-	stallSlots   = 8
-	stallKeys    = 1024
-	stallMoments = 1200 // two minutes
-	stallBucket  = 100 * time.Millisecond
-	stallSlow    = 100 * time.Millisecond
+	stallSlots = 8
+	stallKeys  = 1024
+	stallSlow  = 100 * time.Millisecond
 )
-
-// stallMoment is what happened in one stallBucket.
-type stallMoment struct {
-	arrived atomic.Int64
-	done    atomic.Int64 // sections that ended then
-	failed  atomic.Int64 // of what arrived then
-}
 
 func openBook(path string) (_ *stallBook, unmap func() error, err error) {
 	mem, unmap, err := harness.MapFile(path, int(unsafe.Sizeof(stallBook{})))
@@ -212,12 +204,6 @@ func openBook(path string) (_ *stallBook, unmap func() error, err error) {
 		return nil, nil, err
 	}
 	return (*stallBook)(mem), unmap, nil
-}
-
-// at returns the moment that t belongs to. What is later than all belongs to the last.
-func (b *stallBook) at(t time.Time) *stallMoment {
-	i := t.Sub(time.Unix(0, b.begin.Load())) / stallBucket
-	return &b.moment[min(max(int(i), 0), stallMoments-1)]
 }
 
 // waited notes how long a request waited, or until it failed.

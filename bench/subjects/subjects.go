@@ -89,8 +89,8 @@ type Sizes struct {
 	modes   modesSizes
 }
 
-// byTurns lets all that is compared run once in each round, in an order that changes. Round 0 is not counted: connections are made
-// in it, scripts loaded, statements prepared.
+// byTurns lets all that is compared run once in each round, in an order that changes. Round 0 is
+// not counted: connections are made in it, scripts loaded, statements prepared.
 func byTurns[T any](ctx context.Context, b *Run, rounds int, all []T, name func(T) string, run func(t T, round int) error) error {
 	for round := range rounds + 1 {
 		for i := range all {

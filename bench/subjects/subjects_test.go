@@ -1,7 +1,6 @@
 package subjects
 
 import (
-	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	"github.com/holdfast-go/holdfast/bench/chart"
 	"github.com/holdfast-go/holdfast/bench/harness"
 	"github.com/holdfast-go/holdfast/bench/report"
-	"github.com/holdfast-go/holdfast/bench/rivals"
 	"github.com/holdfast-go/holdfast/bench/stats"
 	"github.com/holdfast-go/holdfast/internal/reexec"
 	"github.com/holdfast-go/holdfast/internal/takes"
@@ -23,26 +21,11 @@ import (
 func TestMain(m *testing.M) {
 	// A measurement that a test makes in this process starts this binary again for its workers.
 	harness.IfWorker()
-	// A program with the race detector sleeps for a second before it ends, so that others may report
-	// races. Ours are all awaited.
+	// A program with the race detector sleeps for a second before it ends, so that others may
+	// report races. Ours are all awaited.
 	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	takes.SideBySide(4)
-	rivals.Lasting.All = &rivals.Servers{Running: make(map[string]*rivals.Server), Absent: make(map[string]error)}
-	goleak.VerifyTestMain(lastingServers{m})
-}
-
-// lastingServers stops what the tests have shared.
-type lastingServers struct{ *testing.M }
-
-func (m lastingServers) Run() int {
-	code := m.M.Run()
-	all := rivals.Lasting.All
-	rivals.Lasting.All = nil
-	if err := all.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	return code
+	goleak.VerifyTestMain(m)
 }
 
 // tinyDebounce is that of clusters.
@@ -173,27 +156,6 @@ func checkMeasured(t *testing.T, r report.Result) {
 	}
 }
 
-// Where a server is not installed, its variants have a line that says so, and the rest is measured.
-func TestServersAbsent(t *testing.T) {
-	missing := &rivals.ServerKind{Name: "Nobody", Debian: "nobody-server", Find: func() (string, bool) { return "", false }}
-	list := []rivals.Variant{{Name: "here"}, {Name: "one", Server: missing}, {Name: "two", Server: missing}}
-	s, err := rivals.StartServers(t.Context(), -1, list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !s.Has(list[0]) || s.Has(list[1]) || s.Conn(list[1]) != "" {
-		t.Errorf("%+v", s)
-	}
-	r := report.Result{Table: [][]string{{"", "rate", "ratio"}, {"here", "1", "1"}}}
-	describeServers(&r, s, list)
-	if len(r.Table) != 4 || strings.Join(r.Table[2], "|") != "one|not run|" || strings.Join(r.Table[3], "|") != "two|not run|" {
-		t.Errorf("%q", r.Table)
-	}
-	if len(r.Notes) != 1 || r.Notes[0] != "not run: Nobody: not installed; Debian has it in nobody-server" {
-		t.Errorf("%q", r.Notes)
-	}
-}
-
 // needRedis skips the test where there is no redis-server, as redistest.Start does.
 func needRedis(t *testing.T) {
 	t.Helper()
@@ -202,18 +164,5 @@ func needRedis(t *testing.T) {
 			t.Fatal("redis-server is not installed")
 		}
 		t.Skip("redis-server is not installed")
-	}
-}
-
-// Starting, warming up and locking come on top, and the whole stays below two minutes.
-func TestSizes(t *testing.T) {
-	h := FullSizes.Hot
-	if total := time.Duration(h.Rounds) * h.Round * time.Duration(len(rivals.Chosen("hot", false))); total > time.Minute {
-		t.Errorf("the rounds of hot take %v", total)
-	}
-	for name, s := range map[string]Crowd{"shared": FullSizes.Shared, "zipf": FullSizes.Zipf} {
-		if total := time.Duration(s.Rounds) * s.Round * time.Duration(len(rivals.Chosen(name, false))+1); total > 90*time.Second {
-			t.Errorf("the rounds of %s take %v", name, total)
-		}
 	}
 }
