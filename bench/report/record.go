@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -67,32 +66,7 @@ type Figure struct {
 }
 
 func (r *Record) Add(name string, x Result) {
-	s := subjectRecord{name, x}
-	onlyFinite(reflect.ValueOf(&s))
-	r.Subjects = append(r.Subjects, s)
-}
-
-// onlyFinite puts 0 in the place of what JSON has no number for, but in values. Charts leave it out
-// where it would be wrong.
-func onlyFinite(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			onlyFinite(v.Elem())
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			onlyFinite(v.Field(i))
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			onlyFinite(v.Index(i))
-		}
-	case reflect.Float64:
-		if v.Type() != reflect.TypeFor[value]() && !value(v.Float()).known() {
-			v.SetFloat(0)
-		}
-	}
+	r.Subjects = append(r.Subjects, subjectRecord{name, x})
 }
 
 // broken lists the claims that do not hold.

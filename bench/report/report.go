@@ -108,10 +108,16 @@ func KindOf(name string) chart.Kind {
 	return chart.Rival
 }
 
-// Bar sums up a sample.
+// Bar sums up a sample. What was not measured is 0, as JSON has no number for it.
 func Bar(name string, kind chart.Kind, sample []float64) chart.Bar {
 	s := stats.SpreadOf(sample)
-	return chart.Bar{Name: name, Kind: kind, Value: s.Median, Least: s.Least, Most: s.Most}
+	known := func(x float64) float64 {
+		if !value(x).known() {
+			return 0
+		}
+		return x
+	}
+	return chart.Bar{Name: name, Kind: kind, Value: known(s.Median), Least: known(s.Least), Most: known(s.Most)}
 }
 
 // TimesFloor says beside a bar how many times a floor it is.

@@ -116,12 +116,7 @@ func Number(x float64) string {
 }
 
 // Micros writes a duration given in nanoseconds, in microseconds.
-func Micros(ns float64) string {
-	if math.IsNaN(ns) {
-		return "-"
-	}
-	return strconv.FormatFloat(ns/float64(time.Microsecond), 'f', 1, 64)
-}
+func Micros(ns float64) string { return Number(ns / float64(time.Microsecond)) }
 
 // Nanoseconds is the unit of durations, which are written in the unit that fits.
 const Nanoseconds = "ns"

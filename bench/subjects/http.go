@@ -246,7 +246,7 @@ func measureHTTP(ctx context.Context, b *Run) (report.Result, error) {
 	}
 	return report.Result{
 		Title: fmt.Sprintf("HTTP: requests whose key is local where they are served; %d blocks, by turns", b.Sizes.http.Blocks),
-		Table: append([][]string{besideHead("microseconds", "median")}, r.beside(func(ns float64) string { return stats.Number(ns / 1000) })...),
+		Table: append([][]string{besideHead("microseconds", "median")}, r.beside(stats.Micros)...),
 		Notes: []string{
 			"the first three without a network, mean of each block; the others by one client, p50 of each block; median of the blocks",
 			"ratio: to the handler, or to the ReverseProxy, in each block; that one flushes at once and keeps its buffers, as Route does",

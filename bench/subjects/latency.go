@@ -229,7 +229,6 @@ func latencyResults(s latencySizes, r *lanesResult, list []rivals.Variant) repor
 		Table: [][]string{{"microseconds", "p50", "(min..max)", "p99", "p99.9", "max", "p50 / TCP's", "/ best rival's", "locks/s",
 			"commands", "bytes sent", "received", "CPU s per million", "of the server", "allocations"}},
 	}
-	micros := func(ns float64) string { return stats.Number(ns / float64(time.Microsecond)) }
 	best := &laneResult{Name: "rival"}
 	for _, l := range r.Lanes {
 		if l.Rival && (len(best.P50) == 0 || stats.Median(l.P50) < stats.Median(best.P50)) {
@@ -252,8 +251,8 @@ func latencyResults(s latencySizes, r *lanesResult, list []rivals.Variant) repor
 			return stats.Number(t.Per(total))
 		}
 		out.Table = append(out.Table, []string{
-			l.title(), micros(p50.Median), micros(p50.Least) + ".." + micros(p50.Most),
-			micros(l.All.P99), micros(l.All.P999), micros(l.All.Max),
+			l.title(), stats.Micros(p50.Median), stats.Micros(p50.Least) + ".." + stats.Micros(p50.Most),
+			stats.Micros(l.All.P99), stats.Micros(l.All.P999), stats.Micros(l.All.Max),
 			stats.Number(l.times(tcp)), stats.Number(l.times(best)), stats.Number(stats.Ratio(float64(t.All.Sections), t.Took.Seconds())),
 			per(float64(t.All.Commands), l.Redis), per(float64(t.All.Sent), t.All.Sent > 0), per(float64(t.All.Received), t.All.Received > 0),
 			// Microseconds per call are seconds per million of them.

@@ -45,7 +45,8 @@ const stallPool = 64
 // stallScenario is what goes wrong.
 type stallScenario struct {
 	name      string
-	redisOnly bool // it says nothing about locks elsewhere
+	limit     time.Duration // of the longest wait
+	redisOnly bool          // it says nothing about locks elsewhere
 	strike    func(*stallStage)
 }
 
@@ -54,9 +55,9 @@ type stallScenario struct {
 // and the old one serves those it has, gives its keys away and ends. While Redis is down owners go
 // on granting from memory, and a lock that is kept there is not to be had.
 var stallScenarios = []stallScenario{
-	{name: "killed", strike: (*stallStage).killed},
-	{name: "rolling", strike: (*stallStage).rolling},
-	{name: "outage", redisOnly: true, strike: (*stallStage).outage},
+	{name: "killed", limit: stallKilled, strike: (*stallStage).killed},
+	{name: "rolling", limit: stallRolling, strike: (*stallStage).rolling},
+	{name: "outage", limit: stallOutage, redisOnly: true, strike: (*stallStage).outage},
 }
 
 // stallRun is what one variant did in one scenario.
@@ -142,12 +143,9 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 		if x.variant.Name != stallOurs {
 			continue
 		}
-		limit, text := stallRolling, x.scenario.name+": longest wait, seconds"
-		switch x.scenario.name {
-		case "outage":
-			limit = stallOutage
-		case "killed":
-			limit, text = takeover+stallKilled, text+": until the others may take over from the process that was killed, and to do so"
+		limit, text := x.scenario.limit, x.scenario.name+": longest wait, seconds"
+		if x.scenario.name == "killed" {
+			limit, text = takeover+limit, text+": until the others may take over from the process that was killed, and to do so"
 		}
 		r.Claims = append(r.Claims,
 			report.AtMost(0, float64(x.failed), x.scenario.name+": locks that failed"),
