@@ -236,9 +236,9 @@ type openVariant struct {
 	count *harness.Counter
 }
 
-// variantOf opens a variant, with a client of its own, when it is first asked for. What is apart is
-// put after the worker's namespace.
-func variantOf(h *harness.Host, name, server string, goroutines int, apart string) (*openVariant, error) {
+// variantOf opens a variant, with a client of its own, when it is first asked for. Holdfast without a
+// cluster has a namespace beside that of one.
+func variantOf(h *harness.Host, name, server string, goroutines int) (*openVariant, error) {
 	return harness.Kept(h, "variant "+name, func() (*openVariant, error) {
 		v, _, err := rivals.FindVariant(name)
 		if err != nil {
@@ -246,7 +246,9 @@ func variantOf(h *harness.Host, name, server string, goroutines int, apart strin
 		}
 		client, count := harness.NewClient(h.Redis, goroutines)
 		e := rivals.Environment{Order: h.Order, Client: client, Server: server, Goroutines: goroutines, Count: count}
-		e.Namespace += apart
+		if name == rivals.PlainVariant {
+			e.Namespace += "-alone"
+		}
 		l, err := v.Open(e)
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
@@ -258,7 +260,7 @@ func variantOf(h *harness.Host, name, server string, goroutines int, apart strin
 
 // openContender opens a variant that contends for a key, or for many.
 func openContender(p *place) (*opened, error) {
-	v, err := variantOf(p.h, p.Name, p.Server, p.Goroutines, "")
+	v, err := variantOf(p.h, p.Name, p.Server, p.Goroutines)
 	if err != nil {
 		return nil, err
 	}

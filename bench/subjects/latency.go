@@ -53,9 +53,6 @@ var inMemory = []string{laneMutex, laneKeyed, laneOwn}
 // ever.
 const stuckAfter = 2 * time.Second
 
-// apart is for locks without a cluster, beside those of one.
-const apart = "-alone"
-
 // laneBatch is how many calls are timed at a time where one takes as long as looking at the clock.
 const laneBatch = 100
 
@@ -142,11 +139,8 @@ func openLatency(ctx context.Context, h *harness.Host, t latencyTask, r *laneRun
 	cluster(laneOwn, coord.PathOwn, own, laneBatch, 0)
 	cluster(laneForwarded, coord.PathForwarded, others, 1, t.Owner)
 	for _, x := range append([]latencyRival{{Variant: rivals.PlainVariant}}, t.Rivals...) {
-		found, place := laneResult{Name: laneAlone, Redis: true}, ""
-		if x.Variant == rivals.PlainVariant {
-			place = apart
-		}
-		v, err := variantOf(h, x.Variant, x.Server, 1, place)
+		found := laneResult{Name: laneAlone, Redis: true}
+		v, err := variantOf(h, x.Variant, x.Server, 1)
 		if err != nil {
 			return err
 		}

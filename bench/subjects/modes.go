@@ -69,145 +69,129 @@ func (j job) kind() string {
 
 // modeWays has ours first, of each job. Those of "read mixed" are what a user would have elsewhere.
 var modeWays = []way{
+	{Variant: mode("read", "Holdfast RLock, own key", "RLock and Unlock of a key that the node owns"), reads: true, open: openPairs(true, readPair)},
+	{Variant: mode("read", "Holdfast RLock, another's key", "the same on a node that does not own the key"), reads: true, open: openPairs(false, readPair)},
+	{Variant: mode("read", "Holdfast Lock, own key", "Lock and Unlock by as many goroutines: they exclude each other"), open: openPairs(true, pair)},
+	{Variant: modeAlone("read", "sync.RWMutex", "RLock and RUnlock"), open: openRWMutex},
+	{Variant: modeAlone("read", "the clock", "time.Since: processors share nothing in it"), open: openClock},
+
+	{Variant: mode("mixed", "Holdfast RLock and Lock", "of one key, by the nodes of a cluster"), open: openRW(openHoldfastRW)},
+	{Variant: mode("mixed", "no lock", "the same sections by as many processes"), floor: true, open: openRW(openNoRW)},
 	{
-		Variant: rivals.Variant{Name: "Holdfast RLock, own key", How: "RLock and Unlock of a key that the node owns", In: "read"},
-		reads:   true, open: openPairs(true, readPair),
-	},
-	{
-		Variant: rivals.Variant{Name: "Holdfast RLock, another's key", How: "the same on a node that does not own the key", In: "read"},
-		reads:   true, open: openPairs(false, readPair),
-	},
-	{
-		Variant: rivals.Variant{Name: "Holdfast Lock, own key", How: "Lock and Unlock by as many goroutines: they exclude each other", In: "read"},
-		open:    openPairs(true, pair),
-	},
-	{
-		Variant: rivals.Variant{Name: "sync.RWMutex", How: "RLock and RUnlock", In: "read", Alone: true},
-		open: func(*place) (*opened, error) {
-			var mu sync.RWMutex
-			return &opened{loop: func(_ context.Context, n int) error {
-				for range n {
-					mu.RLock()
-					mu.RUnlock() //nolint:staticcheck // the pair is what is measured
-				}
-				return nil
-			}}, nil
-		},
-	},
-	{
-		Variant: rivals.Variant{Name: "the clock", How: "time.Since: processors share nothing in it", In: "read", Alone: true},
-		open: func(*place) (*opened, error) {
-			began := time.Now()
-			return &opened{loop: func(_ context.Context, n int) error {
-				for range n {
-					_ = time.Since(began)
-				}
-				return nil
-			}}, nil
-		},
-	},
-	{
-		Variant: rivals.Variant{Name: "Holdfast RLock and Lock", How: "of one key, by the nodes of a cluster", In: "mixed"},
-		open: openRW(func(p *place, key string) (*rivals.RW, error) {
-			v, err := p.cluster()
-			if err != nil {
-				return nil, err
-			}
-			return &rivals.RW{
-				RLock: func(ctx context.Context) (func() error, error) {
-					l, err := v.Node.RLock(ctx, key)
-					return l.Unlock, err
-				},
-				Lock: func(ctx context.Context) (func() error, error) {
-					l, err := v.Node.Lock(ctx, key)
-					return l.Unlock, err
-				},
-			}, nil
-		}),
-	},
-	{
-		Variant: rivals.Variant{Name: "no lock", How: "the same sections by as many processes", In: "mixed"},
-		floor:   true,
-		open: openRW(func(*place, string) (*rivals.RW, error) {
-			in := func(context.Context) (func() error, error) { return func() error { return nil }, nil }
-			return &rivals.RW{RLock: in, Lock: in}, nil
-		}),
-	},
-	{
-		Variant: rivals.Variant{
-			Name: "Redisson's read-write lock", In: "read mixed",
-			How: "its algorithm as Lua by go-redis: a script to lock, one to unlock, a channel for those who wait; without the renewal",
-		},
+		Variant: modeAt(nil, "Redisson's read-write lock",
+			"its algorithm as Lua by go-redis: a script to lock, one to unlock, a channel for those who wait; without the renewal"),
 		open: openRW(rival(rivals.OpenRedissonRW)),
 	},
 	{
-		Variant: rivals.Variant{
-			Name: "PostgreSQL shared advisory lock", In: "read mixed", Server: rivals.PostgresKind,
-			How: "pg_advisory_lock_shared and pg_advisory_lock by pgx, a connection for each goroutine",
-		},
+		Variant: modeAt(rivals.PostgresKind, "PostgreSQL shared advisory lock",
+			"pg_advisory_lock_shared and pg_advisory_lock by pgx, a connection for each goroutine"),
 		open: openRW(rival(rivals.OpenAdvisoryRW)),
 	},
 	{
-		Variant: rivals.Variant{
-			Name: "etcd RWMutex", In: "read mixed", Server: rivals.EtcdKind,
-			How: "RWMutex of client/v3/experimental/recipes, a session for each process; one server, which writes to its disk",
-		},
+		Variant: modeAt(rivals.EtcdKind, "etcd RWMutex",
+			"RWMutex of client/v3/experimental/recipes, a session for each process; one server, which writes to its disk"),
 		open: openRW(rival(rivals.OpenEtcdRW)),
 	},
 	{
-		Variant: rivals.Variant{
-			Name: "ZooKeeper read-write lock", In: "read mixed", Server: rivals.ZookeeperKind,
-			How: "ZooKeeper's recipe, which is Curator's InterProcessReadWriteLock, by go-zookeeper: an ephemeral node in sequence for each caller, and the list of all " +
-				"of them; a connection for each process; one server, which writes to its disk",
-		},
+		Variant: modeAt(rivals.ZookeeperKind, "ZooKeeper read-write lock",
+			"ZooKeeper's recipe, which is Curator's InterProcessReadWriteLock, by go-zookeeper: an ephemeral node in sequence for each caller, and the list of all "+
+				"of them; a connection for each process; one server, which writes to its disk"),
 		open: openRW(rival(rivals.OpenZookeeperRW)),
 	},
+
+	{Variant: mode("permits", "Holdfast Semaphore", "Acquire and Release of one permit of a semaphore of all processes"), open: openSemaphore},
 	{
-		Variant: rivals.Variant{Name: "Holdfast Semaphore", How: "Acquire and Release of one permit of a semaphore of all processes", In: "permits"},
-		open: func(p *place) (*opened, error) {
-			v, err := p.cluster()
-			if err != nil {
-				return nil, err
-			}
-			s := v.Node.Semaphore("renderers", permitsOf(p.t.Job))
-			return limited(p, func(ctx context.Context) (coord.Permits, error) { return s.Acquire(ctx, 1) }, coord.Permits.Release), nil
-		},
+		Variant: mode("permits", "Redisson's semaphore",
+			"its algorithm as Lua by go-redis: a number at the server; permits of a process that has crashed are lost"),
+		open: openRedissonSemaphore,
 	},
-	{
-		Variant: rivals.Variant{
-			Name: "Redisson's semaphore", In: "permits",
-			How: "its algorithm as Lua by go-redis: a number at the server; permits of a process that has crashed are lost",
+	{Variant: mode("permits", "no limit", "the same sections by as many processes"), floor: true, open: unlimited},
+	{Variant: modeAlone("permits", "x/sync/semaphore", "golang.org/x/sync/semaphore in one process, with as many callers"), open: openWeighted},
+	{Variant: modeAlone("permits", "no limit, one process", "the same sections by one process, with as many callers"), floor: true, open: unlimited},
+}
+
+// mode is a way to do a kind of job, modeAlone one of a single process, and modeAt one for readers
+// and writers elsewhere: nil is Redis.
+func mode(kind, name, how string) rivals.Variant {
+	return rivals.Variant{Name: name, How: how, In: kind}
+}
+
+func modeAlone(kind, name, how string) rivals.Variant {
+	return rivals.Variant{Name: name, How: how, In: kind, Alone: true}
+}
+
+func modeAt(server *rivals.ServerKind, name, how string) rivals.Variant {
+	return rivals.Variant{Name: name, How: how, In: "read mixed", Server: server}
+}
+
+func openRWMutex(*place) (*opened, error) {
+	var mu sync.RWMutex
+	return &opened{loop: func(_ context.Context, n int) error {
+		for range n {
+			mu.RLock()
+			mu.RUnlock() //nolint:staticcheck // the pair is what is measured
+		}
+		return nil
+	}}, nil
+}
+
+func openClock(*place) (*opened, error) {
+	began := time.Now()
+	return &opened{loop: func(_ context.Context, n int) error {
+		for range n {
+			_ = time.Since(began)
+		}
+		return nil
+	}}, nil
+}
+
+func openHoldfastRW(p *place, key string) (*rivals.RW, error) {
+	v, err := p.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return &rivals.RW{
+		RLock: func(ctx context.Context) (func() error, error) {
+			l, err := v.Node.RLock(ctx, key)
+			return l.Unlock, err
 		},
-		open: func(p *place) (*opened, error) {
-			p.client()
-			acquire, err := rivals.OpenRedissonSemaphore(p.Environment, "renderers", permitsOf(p.t.Job))
-			if err != nil {
-				return nil, err
-			}
-			one := func(ctx context.Context) (func() error, error) { return acquire(ctx, 1) }
-			return limited(p, one, func(release func() error) error { return release() }), nil
+		Lock: func(ctx context.Context) (func() error, error) {
+			l, err := v.Node.Lock(ctx, key)
+			return l.Unlock, err
 		},
-	},
-	{
-		Variant: rivals.Variant{Name: "no limit", How: "the same sections by as many processes", In: "permits"},
-		floor:   true, open: unlimited,
-	},
-	{
-		Variant: rivals.Variant{
-			Name: "x/sync/semaphore", How: "golang.org/x/sync/semaphore in one process, with as many callers", In: "permits", Alone: true,
-		},
-		open: func(p *place) (*opened, error) {
-			s := semaphore.NewWeighted(int64(permitsOf(p.t.Job)))
-			return limited(p, func(ctx context.Context) (none, error) { return none{}, s.Acquire(ctx, 1) }, func(none) error {
-				s.Release(1)
-				return nil
-			}), nil
-		},
-	},
-	{
-		Variant: rivals.Variant{Name: "no limit, one process", How: "the same sections by one process, with as many callers", In: "permits", Alone: true},
-		floor:   true, open: unlimited,
-	},
+	}, nil
+}
+
+func openNoRW(*place, string) (*rivals.RW, error) {
+	in := func(context.Context) (func() error, error) { return func() error { return nil }, nil }
+	return &rivals.RW{RLock: in, Lock: in}, nil
+}
+
+func openSemaphore(p *place) (*opened, error) {
+	v, err := p.cluster()
+	if err != nil {
+		return nil, err
+	}
+	s := v.Node.Semaphore("renderers", permitsOf(p.t.Job))
+	return limited(p, func(ctx context.Context) (coord.Permits, error) { return s.Acquire(ctx, 1) }, coord.Permits.Release), nil
+}
+
+func openRedissonSemaphore(p *place) (*opened, error) {
+	p.client()
+	acquire, err := rivals.OpenRedissonSemaphore(p.Environment, "renderers", permitsOf(p.t.Job))
+	if err != nil {
+		return nil, err
+	}
+	one := func(ctx context.Context) (func() error, error) { return acquire(ctx, 1) }
+	return limited(p, one, func(release func() error) error { return release() }), nil
+}
+
+func openWeighted(p *place) (*opened, error) {
+	s := semaphore.NewWeighted(int64(permitsOf(p.t.Job)))
+	return limited(p, func(ctx context.Context) (none, error) { return none{}, s.Acquire(ctx, 1) }, func(none) error {
+		s.Release(1)
+		return nil
+	}), nil
 }
 
 // permitsOf is a limit that does not bind.
@@ -223,7 +207,7 @@ func (p *place) client() {
 
 // cluster returns the process's node, which all ways share. What the way uses is what that uses.
 func (p *place) cluster() (*openVariant, error) {
-	v, err := variantOf(p.h, rivals.ClusterVariant, "", p.Goroutines, "")
+	v, err := variantOf(p.h, rivals.ClusterVariant, "", p.Goroutines)
 	if err == nil {
 		p.client()
 		p.Count = v.count

@@ -309,11 +309,7 @@ func (m *method) open(p *place) (*opened, error) {
 	}
 	s, o := &seller{method: m, fenced: p.Fenced, pool: pool.Pool}, &opened{counters: []*harness.Counter{pool.count}}
 	if m.lock != "" {
-		place := ""
-		if m.lock == rivals.PlainVariant {
-			place = apart
-		}
-		v, err := variantOf(p.h, m.lock, "", p.Goroutines, place)
+		v, err := variantOf(p.h, m.lock, "", p.Goroutines)
 		if err != nil {
 			return nil, err
 		}
