@@ -57,6 +57,7 @@ func TestSubjects(t *testing.T) {
 		},
 		"modes":   {above0: []string{"Holdfast Semaphore, permits: no limit, sections per second to it, in slices"}, also: allModes},
 		"latency": {also: allLanes},
+		"rows":    {also: allRows},
 		"stalls":  {lines: 6, also: stallsAreSeen},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,18 +98,30 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-func TestHotSeesTwoHolders(t *testing.T) {
+// Without a lock two are in at a time, and units are sold twice: the referee and the database see
+// it.
+func TestUnsafe(t *testing.T) {
 	t.Parallel()
-	b := tinyBench(t)
-	b.Sizes.Hot.Goroutines = 8
-	r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) {
-		return measureVariants(ctx, b, (*way).Unsafe)
-	}}.Do(t.Context(), b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := named(t, r, "two held the lock"); c.Holds {
-		t.Error("without a lock no two met")
+	for text, measure := range map[string]func(context.Context, *Run, func(*way) bool) (report.Result, error){
+		"two held the lock": measureVariants, "no lock, one row: units sold": measureMethods,
+	} {
+		t.Run(text, func(t *testing.T) {
+			if text != "two held the lock" {
+				needPostgres(t)
+			}
+			b := tinyBench(t)
+			b.Sizes.Hot.Goroutines = 8
+			b.Sizes.rows = rowsSizes{Crowd{Processes: 2, Goroutines: 8, Keys: 20, Rounds: 1, Round: time.Second}, 1000}
+			r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) {
+				return measure(ctx, b, (*way).Unsafe)
+			}}.Do(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c := named(t, r, text); c.Holds {
+				t.Error("it was not seen")
+			}
+		})
 	}
 }
 
