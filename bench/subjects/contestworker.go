@@ -236,8 +236,8 @@ type openVariant struct {
 	count *harness.Counter
 }
 
-// variantOf opens a variant, with a client of its own, when it is first asked for. Holdfast without a
-// cluster has a namespace beside that of one.
+// variantOf opens a variant, with a client of its own, when it is first asked for. Holdfast without
+// a cluster has a namespace beside that of one.
 func variantOf(h *harness.Host, name, server string, goroutines int) (*openVariant, error) {
 	return harness.Kept(h, "variant "+name, func() (*openVariant, error) {
 		v, _, err := rivals.FindVariant(name)

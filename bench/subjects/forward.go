@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -206,19 +205,7 @@ func othersKeys(ctx context.Context, c *coord.Coordinator, n int) (others, own [
 	}); err != nil {
 		return nil, nil, err
 	}
-	for i := 0; len(others) < n || len(own) < n; i++ {
-		key := "order-" + strconv.Itoa(i)
-		list := &others
-		switch owner, ok := c.Owner(key); {
-		case !ok:
-			continue
-		case owner.Self:
-			list = &own
-		}
-		if len(*list) < n {
-			*list = append(*list, key)
-		}
-	}
+	others, own = keysOf(c, false, "order-", n), keysOf(c, true, "order-", n)
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		before := c.Stats().Granted[coord.PathForwarded]
 		for _, key := range others {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,7 +138,7 @@ func openHTTP(ctx context.Context, h *harness.Host, t httpSizes, lanes *laneRun)
 }
 
 // findKeys finds keys, and waits until their owners grant them from memory.
-func (r *httpRun) findKeys(ctx context.Context) error {
+func (r *httpRun) findKeys(ctx context.Context) (err error) {
 	a, b := r.nodes[0], r.nodes[1]
 	for _, n := range r.nodes {
 		if err := awaitStats(ctx, n.c, 10*time.Millisecond, func(s coord.Stats) bool {
@@ -146,23 +147,12 @@ func (r *httpRun) findKeys(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := 0; r.mine == nil || r.theirs == ""; i++ {
-		path := fmt.Sprint("/?order=", i)
-		n, _ := a.c.Owner(fmt.Sprint("order/", i))
-		switch n.Service {
-		case a.url:
-			q, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+path, nil)
-			if err != nil {
-				return err
-			}
-			r.mine = q
-		case b.url:
-			r.theirs = path
-		default:
-			return fmt.Errorf("order/%d has no owner", i)
-		}
+	path := func(own bool) string {
+		return "/?order=" + strings.TrimPrefix(keysOf(a.c, own, "order/", 1)[0], "order/")
 	}
-	return nil
+	r.theirs = path(false)
+	r.mine, err = http.NewRequestWithContext(ctx, http.MethodPost, a.url+path(true), nil)
+	return err
 }
 
 // serve serves until the task ends.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -421,6 +422,17 @@ func bareClient(h *harness.Host) (*redis.Client, *harness.Counter) {
 	client, count := harness.NewClient(h.Redis, 0)
 	h.AtEnd(client.Close)
 	return client, count
+}
+
+// keysOf finds keys that the node owns, or that others do, of a cluster that has settled.
+func keysOf(c *coord.Coordinator, own bool, prefix string, n int) (keys []string) {
+	for i := 0; len(keys) < n; i++ {
+		key := prefix + strconv.Itoa(i)
+		if owner, ok := c.Owner(key); ok && owner.Self == own {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // givenBack waits until the arbiter has acknowledged the release of every lock. It looks as often

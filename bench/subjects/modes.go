@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -252,16 +251,10 @@ func openPairs(own bool, pair func(context.Context, *coord.Coordinator, string) 
 		if err != nil {
 			return nil, err
 		}
-		c := v.Node
-		for i := range 1000 * partitions {
-			key := "catalogue-" + strconv.Itoa(i)
-			if owner, ok := c.Owner(key); ok && owner.Self == own {
-				return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
-					return times(n, func(int) error { return pair(ctx, c, key) })
-				}}, nil
-			}
-		}
-		return nil, fmt.Errorf("no key is owned by the right node of %d", len(c.Nodes()))
+		key := keysOf(v.Node, own, "catalogue-", 1)[0]
+		return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
+			return times(n, func(int) error { return pair(ctx, v.Node, key) })
+		}}, nil
 	}
 }
 
