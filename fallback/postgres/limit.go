@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,29 +30,50 @@ func limit(c *pgx.ConnConfig) {
 			return nil, err
 		}
 		// This is all that limits a request to cancel: AfterNetConnect is not called for one.
-		if err := conn.SetDeadline(time.Now().Add(most)); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-		return limited{conn, most}, nil
+		limited := &limited{Conn: conn, most: most}
+		_ = limited.SetDeadline(time.Now().Add(most))
+		return limited, nil
 	}
 	c.AfterNetConnect = func(ctx context.Context, config *pgconn.Config, conn net.Conn) (net.Conn, error) {
-		if err := conn.SetDeadline(time.Time{}); err != nil || after == nil {
+		_ = conn.SetDeadline(time.Time{})
+		if after == nil {
+			return conn, nil
+		}
+		own, plain := conn.(*limited)
+		if !plain { // TLS
+			return after(ctx, config, conn)
+		}
+		conn, err := after(ctx, config, own.Conn)
+		if err != nil {
 			return conn, err
 		}
-		return after(ctx, config, conn)
+		return &limited{Conn: conn, most: most}, nil
 	}
 }
 
-// limited is a connection whose deadline is never later than a time from now.
+// limited is a connection whose deadline is never later than a time from now. One that knows no deadlines, as through an SSH client,
+// is closed in their place.
 type limited struct {
 	net.Conn
 	most time.Duration
+
+	mu  sync.Mutex
+	end *time.Timer // closes the connection; nil: there is no deadline, or the connection knows it
 }
 
-func (c limited) SetDeadline(t time.Time) error {
+func (c *limited) SetDeadline(t time.Time) error {
 	if latest := time.Now().Add(c.most); t.After(latest) {
 		t = latest
 	}
-	return c.Conn.SetDeadline(t)
+	err := c.Conn.SetDeadline(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end != nil {
+		c.end.Stop()
+		c.end = nil
+	}
+	if err != nil && !t.IsZero() {
+		c.end = time.AfterFunc(time.Until(t), func() { _ = c.Conn.Close() })
+	}
+	return nil
 }

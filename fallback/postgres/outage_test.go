@@ -2,11 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
@@ -20,9 +23,17 @@ type way struct {
 	lines storetest.Lines
 	line  *storetest.Line
 	to    storetest.Dialer
+	dull  bool // its connections know no deadlines
 	dead  atomic.Bool
 	dials atomic.Int32 // that wait for the dead server
 }
+
+// dull is a connection as that of an SSH client: it knows no deadlines.
+type dull struct{ net.Conn }
+
+func (dull) SetDeadline(time.Time) error      { return errors.New("deadline not supported") }
+func (dull) SetReadDeadline(time.Time) error  { return errors.New("deadline not supported") }
+func (dull) SetWriteDeadline(time.Time) error { return errors.New("deadline not supported") }
 
 func wayTo(t *testing.T, s *server) *way {
 	w := new(way)
@@ -37,7 +48,11 @@ func (w *way) dial(ctx context.Context, network, address string) (net.Conn, erro
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return w.line.Through(w.to)(ctx, network, address)
+	conn, err := w.line.Through(w.to)(ctx, network, address)
+	if w.dull && err == nil {
+		conn = dull{conn}
+	}
+	return conn, err
 }
 
 func (w *way) attach(t *testing.T, s *server) fallback.Namespace {
@@ -96,24 +111,52 @@ func TestPostgres_CloseLeavesADeadServerSoon(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
 	for _, greets := range []bool{false, true} { // whether the machine still takes connections
-		w := wayTo(t, s)
-		n := w.attach(t, s)
-		if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
-			t.Fatal(err)
+		for _, dull := range []bool{false, true} {
+			w := wayTo(t, s)
+			w.dull = dull
+			n := w.attach(t, s)
+			if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			lock(t, n, alice)
+			w.dead.Store(!greets)
+			heal := w.line.Cut()
+			if err := renew(t, n, 100*time.Millisecond); err == nil {
+				t.Error("a session was renewed without a server")
+			}
+			began := time.Now()
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > soon {
+				t.Errorf("Close took %v", took)
+			}
+			heal()
 		}
-		w.dead.Store(!greets)
-		heal := w.line.Cut()
-		if err := renew(t, n, 100*time.Millisecond); err == nil {
-			t.Error("a session was renewed without a server")
+	}
+}
+
+// A config's AfterNetConnect gets the connection that its DialFunc has made, and what it returns is used.
+func TestPostgres_ConnectionsOfTheConfig(t *testing.T) {
+	type dialled struct{ net.Conn }
+	type made struct{ net.Conn }
+	s := startServer(t)
+	var used atomic.Int32
+	config := s.config("app")
+	config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := s.connect(ctx)
+		return dialled{conn}, err
+	}
+	config.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
+		if _, own := conn.(dialled); !own {
+			return conn, errors.New("another connection")
 		}
-		began := time.Now()
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > soon {
-			t.Errorf("Close took %v", took)
-		}
-		heal()
+		used.Add(1)
+		return made{conn}, nil
+	}
+	lock(t, attach(t, postgres.New(config, options())), alice)
+	if used.Load() == 0 {
+		t.Error("AfterNetConnect was not called")
 	}
 }
 
