@@ -26,7 +26,8 @@ type RedisStore struct {
 const keepEmpty = 24 * time.Hour
 
 // NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client stays the caller's; it must not
-// read from replicas. With an ACL it needs ~prefix* and +@connection +@scripting +hget +hset +persist +pexpire.
+// read from replicas. With an ACL it needs ~prefix* and +evalsha +eval +hget +hset +persist +pexpire, and
+// redis.Options.DisableIdentity.
 func NewRedisStore(client redis.UniversalClient, prefix string) *RedisStore {
 	return &RedisStore{client, prefix, redis.NewScript(saveScript)}
 }
