@@ -3,9 +3,12 @@ package coord
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
 // An Event is a record of a process's log, as [NodeReport] has the last ones.
@@ -21,30 +24,24 @@ const (
 	maxEvent   = 300 // bytes of a Text
 )
 
-// journal keeps the last records of level Info or above, whether or not there is a logger.
+// journal keeps the last records of level Info or above, whether or not there is a logger. Records with one message leave room for those
+// with others: what strangers have a node log does not put away that it lost a lock.
 type journal struct {
-	mu   sync.Mutex // protects what follows
-	ring [mostEvents]Event
-	next int
+	mu  sync.Mutex // protects all
+	all []Event    // the newest first
 }
 
 // last returns the events, the newest first.
-func (j *journal) last() (all []Event) {
+func (j *journal) last() []Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := range j.ring {
-		if e := j.ring[(j.next+2*mostEvents-1-i)%mostEvents]; !e.Time.IsZero() {
-			all = append(all, e)
-		}
-	}
-	return all
+	return slices.Clone(j.all)
 }
 
 func (j *journal) add(e Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.ring[j.next] = e
-	j.next = (j.next + 1) % mostEvents
+	j.all = logs.Thin(slices.Insert(j.all, 0, e), mostEvents, func(e Event) string { return e.Text })
 }
 
 // noting is a slog.Handler that notes records in the journal, and passes them on.

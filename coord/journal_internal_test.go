@@ -30,6 +30,22 @@ func TestJournal_KeepsTheLastRecords(t *testing.T) {
 	}
 }
 
+// What strangers have a node log, one record each 10 s, does not put away what matters.
+func TestJournal_StrangersLeaveWhatMatters(t *testing.T) {
+	j := new(journal)
+	l := slog.New(noting{slog.DiscardHandler, j})
+	l.Warn("holdfast: locks lost", "count", 1)
+	l.Info("holdfast: listening to other nodes")
+	for i := range 1000 {
+		l.Info("holdfast: a gossip packet is refused", "from", i)
+		l.Warn("holdfast: a connection of another node is refused", "from", i)
+	}
+	all := j.last()
+	if n := len(all); n != mostEvents || all[0].Text != "a connection of another node is refused from=999" || all[n-1].Text != "locks lost count=1" {
+		t.Errorf("%+v", all)
+	}
+}
+
 // An answer that is too long is cut, and ends.
 func TestReport_IsCutToTheLengthOfAnAnswer(t *testing.T) {
 	r := NodeReport{}

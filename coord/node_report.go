@@ -44,7 +44,7 @@ type NodeReport struct {
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
 	Troubles  []string   `json:"troubles,omitempty"`  // members that the node does not reach, 20 at most
-	Events    []Event    `json:"events,omitempty"`    // the last 32 records of its log of level Info and above, the newest first
+	Events    []Event    `json:"events,omitempty"`    // 32 of the last records of its log of level Info and above, the newest first: records with one message leave room for others
 }
 
 // Durations summarizes a Histogram.

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
 // Options are the options of [Handler].
@@ -229,7 +230,7 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 		}
 	}
 	slices.SortStableFunc(o.Events, func(a, b Event) int { return b.Time.Compare(a.Time) })
-	o.Events = o.Events[:min(len(o.Events), mostEvents)]
+	o.Events = logs.Thin(o.Events, mostEvents, func(e Event) string { return e.Text })
 	if alone || o.More > 0 { // none is a node, or those that were not asked may own them
 		o.Unowned = 0
 	}

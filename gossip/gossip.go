@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -255,6 +256,16 @@ func (w *logWriter) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.logger = nil
+}
+
+// refused tells of a packet that the screen refuses, apart from memberlist's complaints: any
+// stranger may send it.
+func (w *logWriter) refused(err error, from net.Addr) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.logger != nil {
+		w.limited.Info("holdfast: a gossip packet is refused", "from", from, "error", err)
+	}
 }
 
 func (w *logWriter) Write(line []byte) (int, error) {

@@ -126,7 +126,7 @@ func (r *Ring) startMemberlist(h hooks) error {
 			return fmt.Errorf("gossip: %w", err)
 		}
 	}
-	t, err := listen(r.opts.bind, screen{r.opts.Label, r.keys.keys}, logger, h.cut)
+	t, err := listen(r.opts.bind, screen{r.opts.Label, r.keys.keys}, r.log, logger, h.cut)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 type transport struct {
 	*memberlist.NetTransport
 	screen  screen
-	logger  *log.Logger
+	log     *logWriter
 	streams chan net.Conn
 	packets chan *memberlist.Packet
 	cut     func(to string) bool // for tests: nothing gets to this address. Nil: all arrives
@@ -46,7 +46,7 @@ const maxStreams, maxFrom = 16, 12
 
 var errTransport = errors.New("gossip: the gossip has ended, or has too many streams open")
 
-func listen(at netip.AddrPort, s screen, logger *log.Logger, cut func(string) bool) (*transport, error) {
+func listen(at netip.AddrPort, s screen, to *logWriter, logger *log.Logger, cut func(string) bool) (*transport, error) {
 	config := &memberlist.NetTransportConfig{
 		BindAddrs: []string{at.Addr().String()}, BindPort: int(at.Port()), Logger: logger,
 	}
@@ -64,7 +64,7 @@ func listen(at netip.AddrPort, s screen, logger *log.Logger, cut func(string) bo
 			return nil, &ring.OptionError{Option: "Bind", Err: fmt.Errorf("%v: %w", at, err)}
 		}
 		t := &transport{
-			NetTransport: inner, screen: s, logger: logger, cut: cut,
+			NetTransport: inner, screen: s, log: to, cut: cut,
 			streams: make(chan net.Conn), packets: make(chan *memberlist.Packet), conns: make(map[*stream]struct{}),
 			from: make(map[netip.Addr]int),
 		}
@@ -101,7 +101,7 @@ func (t *transport) filter() {
 		select {
 		case p := <-t.NetTransport.PacketCh():
 			if err := t.screen.packet(p.Buf); err != nil {
-				t.logger.Printf("[WARN] a packet is refused: %v %s", err, memberlist.LogAddress(p.From))
+				t.log.refused(err, p.From)
 				continue
 			}
 			select {
