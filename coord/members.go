@@ -21,14 +21,15 @@ type members struct {
 	poke chan struct{} // capacity 1: the arbiter is to be asked
 	turn chan struct{} // capacity 1: held by the one caller that asks
 
-	mu      mutex[leafRank]      // protects what follows
-	nodes   map[string]*member   // by name
-	dead    map[string]time.Time // when the last session of a node was said to be dead, if it has had no other since
-	left    map[string]time.Time // when a node said that it leaves. It never comes again under its name
-	begun   uint64               // lists that were asked for
-	done    uint64               // the latest of them that was answered
-	changed chan struct{}        // closed when one is answered or has failed
-	failed  error                // why the last one was not answered
+	mu        mutex[leafRank]      // protects what follows
+	nodes     map[string]*member   // by name
+	observers map[string]card      // observers, by name, where they are sessions
+	dead      map[string]time.Time // when the last session of a node was said to be dead, if it has had no other since
+	left      map[string]time.Time // when a node said that it leaves. It never comes again under its name
+	begun     uint64               // lists that were asked for
+	done      uint64               // the latest of them that was answered
+	changed   chan struct{}        // closed when one is answered or has failed
+	failed    error                // why the last one was not answered
 }
 
 // member is a node that the arbiter lists.
@@ -128,12 +129,19 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 // take to renew: a server that lost its data lists it again then. It returns those that it misses for the first time, but for those that were just
 // opened: a server that was deposed knows nothing of them, answers yet, and would say for good that they are dead (E6). m.mu is held.
 func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string) {
+	m.observers = make(map[string]card)
 	for session, text := range all {
 		k := decodeCard(text)
 		if k.Gossip != "" {
 			gossip = append(gossip, k.Gossip)
 		}
-		if k.Node == "" || isObserver(k.Node) {
+		if isObserver(k.Node) {
+			if session == observerSession(k.Node) {
+				m.observers[k.Node] = k
+			}
+			continue
+		}
+		if k.Node == "" {
 			continue
 		}
 		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked
@@ -301,6 +309,25 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 	if isObserver(node) {
 		return m.x.verifyObserver(node, state)
 	}
+	err := m.await(func(bool) error {
+		switch n := m.nodes[node]; {
+		case n == nil:
+			return errUnlisted
+		case m.x.self.identity != nil && n.Key != peer.Fingerprint(state):
+			return errors.New("it has another key than the node of that name")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("coord: node %q: %w", node, err)
+	}
+	return nil
+}
+
+// await calls check until it has no error, or has one with fresh: then an answer of the arbiter's has
+// come that was asked for since await began. It waits for a second at most. check is called with m.mu
+// held.
+func (m *members) await(check func(fresh bool) error) error {
 	ctx, cancel := context.WithTimeout(m.x.c.life.ctx, time.Second)
 	defer cancel()
 	m.mu.Lock()
@@ -308,26 +335,17 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 	m.mu.Unlock()
 	for {
 		m.mu.Lock()
-		n, done, failed, changed := m.nodes[node], m.done, m.failed, m.changed
-		var err error
-		switch {
-		case n == nil:
-			err = errUnlisted
-		case m.x.self.identity != nil && n.Key != peer.Fingerprint(state):
-			err = errors.New("it has another key than the node of that name")
-		}
+		fresh, failed, changed := m.done >= enough, m.failed, m.changed
+		err := check(fresh)
 		m.mu.Unlock()
-		if err == nil {
-			return nil
-		}
-		if done >= enough {
-			return fmt.Errorf("coord: node %q: %w", node, err)
+		if err == nil || fresh {
+			return err
 		}
 		m.look()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("coord: node %q: %w", node, err), failed)
+			return errors.Join(err, failed)
 		}
 	}
 }

@@ -178,19 +178,14 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 }
 
 // cardOfObserver returns the card that an observer has published, a zero one if there is none.
-func (c *Coordinator) cardOfObserver(ctx context.Context, ns fallback.Namespace, node string) (card, error) {
+func (c *Coordinator) cardOfObserver(ctx context.Context, results fallback.ResultStore, node string) (card, error) {
 	sent := c.now()
-	if results, ok := ns.(fallback.ResultStore); ok {
-		r, err := results.LoadResult(ctx, 0, observerKey(node))
-		c.called(OpLoadResult, sent, err)
-		if r.Fence == 0 {
-			return card{}, err
-		}
-		return decodeCard(string(r.Value)), err
+	r, err := results.LoadResult(ctx, 0, observerKey(node))
+	c.called(OpLoadResult, sent, err)
+	if r.Fence == 0 {
+		return card{}, err
 	}
-	all, err := ns.List(ctx)
-	c.called(OpList, sent, err)
-	return decodeCard(all[observerSession(node)]), err
+	return decodeCard(string(r.Value)), err
 }
 
 // show makes the nodes that are listed known to the streams, and to Nodes.
@@ -328,7 +323,8 @@ func (c *Coordinator) closeObserver() error {
 }
 
 // verifyObserver reports, as an error, that the other side of a connection is not the observer that
-// it says it is. Strangers can make it ask the arbiter, so the questions come one after another.
+// it says it is. Strangers can make it ask the arbiter, so the questions come one after another; where
+// the answer is the list of sessions, all that wait share one, as they do for nodes.
 func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
 	ctx, cancel := context.WithTimeout(x.c.life.ctx, time.Second)
 	defer cancel()
@@ -340,24 +336,44 @@ func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error 
 	if ns == nil {
 		return refuse(ErrUnavailable)
 	}
+	proves := func(k card) error {
+		switch {
+		case k.Node != node:
+			return errNotPublished
+		case x.self.identity != nil && k.Key != peer.Fingerprint(state):
+			return errOtherKey
+		}
+		return nil
+	}
+	results, kept := (*ns).(fallback.ResultStore)
+	if !kept {
+		err := x.members.await(func(fresh bool) error {
+			if !fresh { // it may have withdrawn since
+				return errNotPublished
+			}
+			return proves(x.members.observers[node])
+		})
+		if err != nil {
+			return refuse(err)
+		}
+		return nil
+	}
 	select {
 	case x.asked.looks <- struct{}{}:
 	case <-ctx.Done():
 		return refuse(context.Cause(ctx))
 	}
-	k, err := x.c.cardOfObserver(ctx, *ns, node)
+	k, err := x.c.cardOfObserver(ctx, results, node)
 	select {
 	case <-time.After(observerGap):
 	case <-x.c.life.ctx.Done():
 	}
 	<-x.asked.looks
-	switch {
-	case err != nil:
+	if err == nil {
+		err = proves(k)
+	}
+	if err != nil {
 		return refuse(err)
-	case k.Node != node:
-		return refuse(errNotPublished)
-	case x.self.identity != nil && k.Key != peer.Fingerprint(state):
-		return refuse(errOtherKey)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -270,5 +272,64 @@ func TestObserve_SessionsThatHaveEnded(t *testing.T) {
 	l.introduced()
 	if got := sessions(); len(got) > 0 {
 		t.Errorf("the stream has ended, and is that of %q", got)
+	}
+}
+
+// listed counts the lists that an arbiter without results is asked for.
+type listed struct {
+	fallback.Arbiter
+	lists *atomic.Int32
+}
+
+func (a listed) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	ns, err := a.Arbiter.Attach(ctx, s)
+	return listedSpace{ns, a.lists}, err
+}
+
+type listedSpace struct {
+	fallback.Namespace
+	lists *atomic.Int32
+}
+
+func (n listedSpace) List(ctx context.Context) (map[string]string, error) {
+	n.lists.Add(1)
+	return n.Namespace.List(ctx)
+}
+
+// Where observers are sessions, strangers that call themselves observers share the lists that they make a node ask for.
+func TestObserve_StrangersShareLists(t *testing.T) {
+	var lists atomic.Int32
+	c := enter(t, listed{fallback.NewMemory(), &lists}, small())
+	known := newIdentity(t)
+	const op = "observer op/1"
+	k := card{Node: op, Key: known.Fingerprint()}
+	for _, session := range []string{observerSession(op), "another"} { // a card counts under its own name
+		if _, err := c.remote.ns.Open(t.Context(), session, fallback.Registration{TTL: time.Hour, Info: k.encode()}); err != nil {
+			t.Fatal(err)
+		}
+		k.Node = "observer op/2"
+	}
+	before := lists.Load()
+	const strangers = 120
+	var work sync.WaitGroup
+	for range strangers {
+		work.Go(func() {
+			if err := c.members().verify("observer op/2", nil); !errors.Is(err, errNotPublished) {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+	if n := lists.Load() - before; n > strangers/4 {
+		t.Errorf("%d strangers have the arbiter list its sessions %d times", strangers, n)
+	}
+	stranger, friend := intrude(t, c, op, newIdentity(t)), intrude(t, c, op, known)
+	select {
+	case <-friend.ups:
+	case <-time.After(20 * time.Second):
+		t.Fatal("an observer gets no stream")
+	}
+	if len(stranger.ups) > 0 {
+		t.Error("a stranger has got a stream")
 	}
 }
