@@ -1,7 +1,7 @@
 // Package kubernetes is an arbiter on the API server of a Kubernetes cluster, which loses nothing that it has acknowledged.
 //
 //	config, err := rest.InClusterConfig()
-//	c, err := coord.New(ctx, kubernetes.New(config, nil), &coord.Options{Namespace: "orders"})
+//	c, err := coord.New(ctx, kubernetes.New(config, &kubernetes.Options{Namespace: "orders-locks"}), &coord.Options{Namespace: "orders"})
 //
 // README.md says what it costs and survives, and which settings to use.
 package kubernetes
@@ -32,7 +32,8 @@ import (
 
 // Options are the options of [New]. The zero value is valid in a pod, and so is a nil pointer.
 type Options struct {
-	// Namespace is that of Kubernetes which has the records. Empty: that of the pod's service account. It is no part of
+	// Namespace is that of Kubernetes which has the records: one without other Secrets, as the program may read and change
+	// all that are there. Empty: that of the pod's service account. It is no part of
 	// coord.Options.Namespace: one has any number of those.
 	Namespace string
 

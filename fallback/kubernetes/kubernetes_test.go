@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/yaml"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -246,15 +248,16 @@ func refuses(t *testing.T, c *cluster) {
 		change(config)
 		return config
 	}
-	here := &Options{Namespace: "orders"}
+	here := &Options{Namespace: "orders-locks"}
 	storetest.Refused(t, New(nil, here), "")
 	refused(c.config(app), &Options{}, "Namespace")
-	refused(c.config(app), &Options{Namespace: "orders", Prefix: "Holdfast"}, "Prefix")
-	refused(c.config(app), &Options{Namespace: "orders", Prefix: "a-prefix-that-is-too-long"}, "Prefix")
+	refused(c.config(app), &Options{Namespace: "orders-locks", Prefix: "Holdfast"}, "Prefix")
+	refused(c.config(app), &Options{Namespace: "orders-locks", Prefix: "a-prefix-that-is-too-long"}, "Prefix")
 	refused(with(func(c *rest.Config) { c.QPS = 5 }), here, "QPS")
 	refused(with(func(c *rest.Config) { c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(5, 10) }), here, "RateLimiter")
 	refused(c.config(app), &Options{Namespace: "default"}, "verbs")
-	refused(c.config(readOnly), &Options{Namespace: "orders", Prefix: "new"}, "verbs")
+	refused(c.config(app), &Options{Namespace: "orders"}, "verbs") // its own: the program may read no Secrets there
+	refused(c.config(readOnly), &Options{Namespace: "orders-locks", Prefix: "new"}, "verbs")
 	refused(c.config("stranger"), here, "let the client in")
 	refused(c.config(admin), &Options{Namespace: "missing"}, "missing")
 	limited := with(func(c *rest.Config) { c.QPS, c.Burst = 200, 400 })
@@ -333,7 +336,7 @@ func TestKubernetes_AQuotaIsNoMissingRight(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	defer server.Close()
-	s := newStore(&rest.Config{Host: server.URL}, &Options{Namespace: "orders"})
+	s := newStore(&rest.Config{Host: server.URL}, &Options{Namespace: "orders-locks"})
 	if err := s.connect(); err != nil {
 		t.Fatal(err)
 	}
@@ -346,5 +349,34 @@ func TestKubernetes_AQuotaIsNoMissingRight(t *testing.T) {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%v, want that it names %s", err, part)
 		}
+	}
+}
+
+// rights.yaml gives no right in a namespace with service accounts of programs: their tokens are Secrets, too.
+func TestKubernetes_RightsToRecordsAlone(t *testing.T) {
+	text, err := os.ReadFile("rights.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := make(map[string]bool)
+	for _, part := range strings.Split(string(text), "\n---\n") {
+		var x struct {
+			metav1.PartialObjectMetadata `json:",inline"`
+			Subjects                     []struct{ Namespace string }
+		}
+		if err := yaml.Unmarshal([]byte(part), &x); err != nil {
+			t.Fatal(err)
+		}
+		if x.Kind == "Role" || x.Kind == "RoleBinding" {
+			granted[x.Namespace] = true
+		}
+		for _, s := range x.Subjects {
+			if granted[s.Namespace] {
+				t.Errorf("a program of the namespace %q may read its Secrets", s.Namespace)
+			}
+		}
+	}
+	if len(granted) != 1 {
+		t.Errorf("rights in the namespaces %v", granted)
 	}
 }

@@ -34,7 +34,7 @@ func TestKubernetes_Row(t *testing.T) {
 			if err := s.connect(); err != nil {
 				t.Fatal(err)
 			}
-			const leases = "/apis/coordination.k8s.io/v1/namespaces/orders/leases"
+			const leases = "/apis/coordination.k8s.io/v1/namespaces/orders-locks/leases"
 			return func(ctx context.Context, key string) (func() error, error) {
 				name := strings.ReplaceAll(key, " ", "-")
 				lease := `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "` + name + `"}, "spec": {"holderIdentity": "row"}}`

@@ -119,16 +119,15 @@ func startCluster(t *testing.T, servers int) *cluster {
 			}
 		}
 	}
-	c.create(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "orders"}}`)
 	text, err := os.ReadFile("rights.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.create(string(text))
-	c.create(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: look, namespace: orders},
+	c.create(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: look, namespace: orders-locks},
 rules: [{apiGroups: [""], resources: [secrets], verbs: [get, list]}]}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: look, namespace: orders},
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: look, namespace: orders-locks},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: look}, subjects: [{kind: User, name: readonly}]}`)
 	return c
 }
@@ -213,7 +212,7 @@ func (c *cluster) create(manifest string) {
 // storeOf is a store with connections of its own.
 func (c *cluster) storeOf(config *rest.Config, opts *Options) *store {
 	if opts == nil {
-		opts = &Options{Namespace: "orders"}
+		opts = &Options{Namespace: "orders-locks"}
 	}
 	s := newStore(config, opts)
 	c.t.Cleanup(func() {
@@ -346,7 +345,7 @@ func (c *cluster) clear() {
 		c.t.Fatal(err)
 	}
 	var all corev1.SecretList
-	if err := s.client.Get().Namespace("orders").Resource(resource).Do(c.t.Context()).Into(&all); err != nil {
+	if err := s.client.Get().Namespace("orders-locks").Resource(resource).Do(c.t.Context()).Into(&all); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, x := range all.Items {
@@ -360,7 +359,7 @@ func (c *cluster) remove(name string) {
 	s := c.storeOf(c.config(admin), nil)
 	err := s.connect()
 	if err == nil {
-		err = s.client.Delete().Namespace("orders").Resource(resource).Name(name).Do(c.t.Context()).Error()
+		err = s.client.Delete().Namespace("orders-locks").Resource(resource).Name(name).Do(c.t.Context()).Error()
 	}
 	if err != nil {
 		c.t.Fatal(err)
