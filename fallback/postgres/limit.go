@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -49,6 +51,14 @@ func limit(c *pgx.ConnConfig) {
 		}
 		return &limited{Conn: conn, most: most}, nil
 	}
+}
+
+// unreached adds to an error of a connection that took too long what to set, if the config says nothing of that.
+func unreached(ctx context.Context, c *pgx.ConnConfig, err error) error {
+	if c.ConnectTimeout > 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (no connection within %v: set connect_timeout)", err, connectFor)
 }
 
 // limited is a connection whose deadline is never later than a time from now. One that knows no deadlines, as through an SSH client,

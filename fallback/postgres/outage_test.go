@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
@@ -24,8 +26,9 @@ type way struct {
 	line  *storetest.Line
 	to    storetest.Dialer
 	dull  bool // its connections know no deadlines
+	mute  bool // the dead server takes connections, and says nothing
 	dead  atomic.Bool
-	dials atomic.Int32 // that wait for the dead server
+	dials atomic.Int32 // of the dead server
 }
 
 // dull is a connection as that of an SSH client: it knows no deadlines.
@@ -45,6 +48,10 @@ func wayTo(t *testing.T, s *server) *way {
 func (w *way) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if w.dead.Load() {
 		w.dials.Add(1)
+		if w.mute {
+			near, _ := net.Pipe()
+			return near, nil
+		}
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -77,33 +84,62 @@ func renew(t *testing.T, n fallback.Namespace, d time.Duration) error {
 	return err
 }
 
+// sessionConns is how many connections a process has for sessions.
+const sessionConns = 8
+
 // A server dies without a word, and calls that were given up have dialled it. Once another one answers at its address, sessions
 // are renewed at once, and not after all of these dials.
 func TestPostgres_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
-	w := wayTo(t, s)
-	n := w.attach(t, s)
-	defer n.Close()
-	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
-	w.dead.Store(true)
-	s.must(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`) // so that each call dials
-	var calls sync.WaitGroup
-	for range 3 {
-		calls.Go(func() {
-			if err := renew(t, n, time.Second); err == nil {
-				t.Error("a session was renewed without a server")
+	for name, mute := range map[string]bool{"nothing answers": false, "it takes connections and says nothing": true} {
+		t.Run(name, func(t *testing.T) {
+			w := wayTo(t, s)
+			w.mute = mute
+			n := w.attach(t, s)
+			defer n.Close()
+			if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
+				t.Fatal(err)
 			}
+			w.dead.Store(true)
+			s.must(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'`) // so that each call dials
+			var calls sync.WaitGroup
+			for range 3 * sessionConns { // each connection is taken, and calls wait for one
+				calls.Go(func() {
+					if err := renew(t, n, time.Second); err == nil {
+						t.Error("a session was renewed without a server")
+					}
+				})
+			}
+			calls.Wait()
+			if n := w.dials.Load(); n < sessionConns {
+				t.Errorf("%d dials of the dead server, want %d at least", n, sessionConns)
+			}
+			w.dead.Store(false)
+			await.Within(t, soon, "the session is renewed", func() bool { return renew(t, n, time.Second) == nil })
 		})
 	}
-	calls.Wait()
-	if n := w.dials.Load(); n < 2 {
-		t.Errorf("%d dials of the dead server, want more", n)
+}
+
+// Without a connect_timeout a server that takes longer than 2 seconds to greet is never reached: the error says what to set.
+func TestPostgres_ASlowServerNeedsAConnectTimeout(t *testing.T) {
+	takes.Seconds(t)
+	for timeout, told := range map[time.Duration]bool{0: true, time.Second: false} {
+		config, err := pgxpool.ParseConfig("postgres://app@localhost/postgres?sslmode=disable")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.ConnectTimeout = timeout
+		config.ConnConfig.LookupFunc = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+		config.ConnConfig.DialFunc = func(context.Context, string, string) (net.Conn, error) {
+			near, _ := net.Pipe() // whose other end never greets
+			return near, nil
+		}
+		_, err = postgres.New(config, options()).Attach(t.Context(), settings)
+		if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "connect_timeout") != told {
+			t.Errorf("with %v: %v", timeout, err)
+		}
 	}
-	w.dead.Store(false)
-	await.Within(t, soon, "the session is renewed", func() bool { return renew(t, n, time.Second) == nil })
 }
 
 // The server dies under a call: its connection hangs, and so does the request to cancel. Close waits for neither for long.

@@ -168,7 +168,7 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn)
 		}
 		c, acquired := p.Acquire(ctx)
 		if acquired != nil {
-			return notSent(acquired)
+			return notSent(unreached(ctx, s.config.ConnConfig, acquired))
 		}
 		err = f(c)
 		ended := err != nil && c.Conn().IsClosed()

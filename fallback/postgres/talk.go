@@ -96,9 +96,10 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 			return nil, err
 		}
 	}
+	own := config.Copy()
 	limit(config)
 	if c, err = pgx.ConnectConfig(ctx, config); err != nil {
-		return nil, err
+		return nil, unreached(ctx, own, err)
 	}
 	defer func() {
 		if err != nil {
