@@ -234,7 +234,8 @@ func explain(err error) error {
 	}
 	switch e.Code() & 0xff {
 	case 3, 8, 14, 23: // SQLITE_PERM, READONLY, CANTOPEN, AUTH
-		return refusal("the file cannot be opened or written: give the process the right to write in its directory: %w", err)
+		return refusal("the file cannot be opened or written: it is for the user alone that made it (0600), so run the process as that user, with the right to write in the file's directory; "+
+			"README.md of fallback/sqlite says how a group may have it: %w", err)
 	case 11, 26: // SQLITE_CORRUPT, NOTADB
 		return refusal("the file is no SQLite database, or damaged: delete it while no process uses it: %w", err)
 	}
