@@ -11,10 +11,8 @@ import (
 // Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
 // wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
-	if p.own != nil {
-		if d := p.own.session.Deadline(); d.IsZero() || Stepped(d, now) {
-			return now
-		}
+	if p.own != nil && p.own.stepped(now) {
+		return now
 	}
 	if p.own != nil && !p.serves(now) {
 		p.letGo(now, fx)

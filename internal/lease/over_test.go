@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // A wall clock that steps forward ends what this node relies on, and not what other nodes were told that they may rely on: their clocks
@@ -45,6 +47,37 @@ func TestOver_ARenewalBesideTheFreezeIsAnnounced(t *testing.T) {
 	for at, may := range map[time.Duration]bool{4500 * time.Millisecond: false, 6500 * time.Millisecond: true} {
 		if got := p.MayForswear(false, now.Add(at)); got != may || !ok {
 			t.Errorf("after %v the record may be demoted: %t", at, got)
+		}
+	}
+}
+
+// After a step of the wall clock FreezeStepped gives the partition back with its rows: an answer of
+// the arbiter that comes before does not let it go without.
+func TestOver_AnAnswerAfterAStepLetsNoPartitionGo(t *testing.T) {
+	for _, c := range []struct {
+		answer string
+		heard  func(*Partition, Snapshot, time.Time, *Effects)
+	}{
+		{"Verify", func(p *Partition, x Snapshot, now time.Time, fx *Effects) {
+			r := fallback.Record{Owner: x.Own.Session.ID, Epoch: x.Own.Epoch, Revoked: true}
+			if _, revoked := p.Compare(x, fallback.State{Record: r}, now, now, fx); revoked != 0 {
+				t.Error("it gives the partition up in another way")
+			}
+		}},
+		{"ReclaimOwners", func(p *Partition, x Snapshot, now time.Time, fx *Effects) { p.Reclaimed(x.Own, true, now, now, fx) }},
+	} {
+		now := time.Now()
+		p, s := partition(), NewSession("me", now.Add(9*time.Second))
+		p.own, p.phase = newOwnership(s, 100, now), Owned
+		x := p.Snapshot(s, Look{}, now)
+		var fx Effects
+		after := stepped(t, now, 10)
+		c.heard(p, x, after, &fx)
+		if !p.Confirmed().Equal(now) || fx.Adopt {
+			t.Errorf("%s: confirmed at %v, of %v, let go %t", c.answer, p.Confirmed(), now, fx.Adopt)
+		}
+		if _, ok := p.FreezeStepped(s, after, &fx); !ok {
+			t.Errorf("%s: there is nothing to be given back", c.answer)
 		}
 	}
 }

@@ -34,6 +34,13 @@ func (o *ownership) extend(p *Partition, now time.Time) bool {
 	return true
 }
 
+// stepped reports whether a step of the wall clock has ended the session, or the session is over.
+// Then the ownership is left as it is, for FreezeStepped or LoseAll.
+func (o *ownership) stepped(now time.Time) bool {
+	d := o.session.Deadline()
+	return d.IsZero() || Stepped(d, now)
+}
+
 // Warm reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
 // may be nil.
 func (p *Partition) Warm(k *Key) bool {
