@@ -40,45 +40,60 @@ type adopting struct {
 	mu     mutex[leafRank] // protects what follows
 	begun  int
 	passes int
-	busy   map[*partition]int // that calls are about: of which pass
+	busy   map[*partition]underway
 }
 
-// begin returns what a pass that begins now is about: partitions that no call of another one is
-// about, and none if there are most passes already. It also returns the number of the pass.
+// underway is a pass about a partition, and in how many claims of its calls the holds are that are
+// still to be answered.
+type underway struct{ pass, claims int }
+
+// begin returns what a pass that begins now is about: partitions that no call of another one
+// is about, and none if there are most passes already. It also returns the number of the pass.
 func (x *adopting) begin(all []claims, most int) (int, []claims) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.passes >= most {
 		return 0, nil
 	}
-	all = slices.DeleteFunc(all, func(k claims) bool { return x.busy[k.p] > 0 })
+	all = slices.DeleteFunc(all, func(k claims) bool { return x.busy[k.p].claims > 0 })
 	if len(all) == 0 {
 		return 0, nil
 	}
 	x.passes++
 	x.begun++
 	for _, k := range all {
-		x.busy[k.p] = x.begun
+		x.busy[k.p] = underway{x.begun, claimsFor(k)}
 	}
 	return x.begun, all
 }
 
-// called notes that a pass goes on after a call about partitions.
+// called notes that a pass goes on after a call about partitions, or without it. A partition with
+// holds in several calls waits for the last one: for so long they are due.
 func (x *adopting) called(pass int, call []claims) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, k := range call {
-		if x.busy[k.p] == pass {
+		u := x.busy[k.p]
+		if u.pass != pass {
+			continue
+		}
+		if u.claims--; u.claims > 0 {
+			x.busy[k.p] = u
+		} else {
 			delete(x.busy, k.p)
 		}
 	}
 }
 
-// end notes that a pass has ended.
+// end notes that a pass has ended, with or without all of its calls.
 func (x *adopting) end(pass int, all []claims) {
-	x.called(pass, all)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for _, k := range all {
+		if x.busy[k.p].pass == pass {
+			delete(x.busy, k.p)
+		}
+	}
 	x.passes--
 }
 
@@ -123,7 +138,7 @@ func (x *cluster) keepAdopting() {
 	moment := min(o.RetryEvery, o.Cluster.Keepalive) / 4
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	under := adopting{busy: make(map[*partition]int)}
+	under := adopting{busy: make(map[*partition]underway)}
 	for looking := true; ; {
 		select {
 		case <-x.wakes.adopts:

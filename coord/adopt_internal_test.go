@@ -135,8 +135,8 @@ func numbered(n uint32) *partition {
 
 // A partition is in one pass at a time, until that has gone on after its call.
 func TestAdopting(t *testing.T) {
-	a, b := claims{p: numbered(1)}, claims{p: numbered(2)}
-	x := adopting{busy: make(map[*partition]int)}
+	a, b := due(numbered(1), 1), due(numbered(2), 1)
+	x := adopting{busy: make(map[*partition]underway)}
 	is := func(what string, these, want []claims) {
 		t.Helper()
 		if len(these) != len(want) || len(these) > 0 && these[0].p != want[0].p {

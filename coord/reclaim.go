@@ -57,6 +57,9 @@ func inCalls(all []claims, spread bool) (calls [][]claims) {
 	return calls
 }
 
+// claimsFor returns into how many claims the holds of a partition are split.
+func claimsFor(x claims) int { return (len(x.Holds) + fallback.MaxClaims - 1) / fallback.MaxClaims }
+
 // reclaimers is how many calls that reclaim something are in flight at the same time, at most, where
 // the arbiter is one server.
 const reclaimers = 16
@@ -119,12 +122,15 @@ const (
 // reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call
 // that takes long makes room for another one, as [patience] says, and a partition that does not
 // answer is left alone: a server of several that is down does not hold up what others are to be
-// told in time. It goes on without the answer to a call after the time limit, and
-// calls after, if it is not nil, whenever it goes on after a call.
+// told in time. It goes on without the answer to a call after the time limit. It calls after, if that
+// is not nil, whenever it goes on after a call, and for what it leaves out of one.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
 		return nil
+	}
+	if after == nil {
+		after = func([]claims) {}
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
 	events := make(chan reclaimed, 3*len(calls))
@@ -133,7 +139,15 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 	silent := make(map[*partition]bool)
 	for room, running := 0, 0; ; {
 		for ; len(calls) > 0 && w.open(room); calls = calls[1:] {
-			call := slices.DeleteFunc(calls[0], func(x claims) bool { return silent[x.p] }) // else they are claimed again soon
+			var call, dropped []claims
+			for _, x := range calls[0] {
+				if silent[x.p] { // it is claimed again soon
+					dropped = append(dropped, x)
+				} else {
+					call = append(call, x)
+				}
+			}
+			after(dropped)
 			if len(call) > 0 {
 				c.startReclaim(ctx, &reclaiming{call: call}, patience, limit, events)
 				room++
@@ -154,9 +168,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 		case !e.late:
 			e.late = true
 			running--
-			if after != nil {
-				after(e.call)
-			}
+			after(e.call)
 		}
 		if w.ended(e.err); e.err != nil {
 			err = e.err
