@@ -19,7 +19,7 @@ const maxReason = 256
 // Readers of one process have one lock together, with the token that Inspect tells: all of them lose it.
 //
 // Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the holder's process does not permit it, or
-// it or the key's owner does not answer. Without a cluster only locks of this process can be broken. What helps then is to end that process: its
+// it or the key's owner does not answer, or the owner does not serve the partition at present. Without a cluster only locks of this process can be broken. What helps then is to end that process: its
 // locks are free after its SessionTTL, or Cluster.Takeover.
 func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason string) error {
 	info, err := c.Inspect(ctx, key)
@@ -48,7 +48,7 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 	}
 	if h == nil && info.Unknown {
 		o := info.Unanswered[0]
-		return fmt.Errorf("%w: key %s: its owner, %s on host %s, does not answer: %s", ErrNotBroken, quoted(info.Key), quoted(o.Name), quoted(o.Host), o.Reason)
+		return fmt.Errorf("%w: key %s: its owner, %s on host %s, does not answer for it: %s", ErrNotBroken, quoted(info.Key), quoted(o.Name), quoted(o.Host), o.Reason)
 	}
 	if h == nil {
 		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,8 +27,8 @@ type KeyInfo struct {
 	Owner     *Process `json:"owner,omitempty"` // the node that grants the key; nil: the arbiter does
 	Epoch     uint32   `json:"epoch"`           // of the partition
 
-	// Unknown reports that the owner has not answered: then Holder is nil, and Shared and Waiters are empty, whichever processes have
-	// the key or wait for it.
+	// Unknown reports that the owner has not answered, or does not serve the partition at present: then Holder is nil, and Shared and
+	// Waiters are empty, whichever processes have the key or wait for it.
 	Unknown bool `json:"unknown,omitempty"`
 
 	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it, or Unknown
@@ -114,12 +115,30 @@ func (c *Coordinator) inspect(ctx context.Context, key string) (KeyInfo, error) 
 		return KeyInfo{}, err
 	}
 	x.info.Epoch = state.Record.Epoch
-	if owner := state.Record.Owner; owner != "" {
-		x.owned(ctx, x.ask(ctx, owner))
-	} else {
-		x.shared(ctx, state.Rows[0])
-	}
+	x.recorded(ctx, state.Record.Owner, state.Rows[0])
 	return x.info, nil
+}
+
+// errNotServing is the reason of Unanswered of an owner that has frozen the partition, or does not
+// grant its keys yet.
+var errNotServing = errors.New("it does not serve the key's partition at present")
+
+// recorded fills in what the owner knows that the record names. One that does not serve knows no
+// holders: a hold in force has a row, or is about to get one.
+func (x *inspection) recorded(ctx context.Context, session string, row fallback.Row) {
+	if session == "" {
+		x.shared(ctx, row)
+		return
+	}
+	owner := x.ask(ctx, session)
+	if owner.err == nil && owner.Epoch == 0 {
+		if row != (fallback.Row{}) {
+			x.shared(ctx, row)
+			return
+		}
+		owner.err = errNotServing
+	}
+	x.owned(ctx, owner)
 }
 
 // inspection is one call of Inspect.
