@@ -449,7 +449,7 @@ func TestHeard_ReleasesAreBounded(t *testing.T) {
 			undone := func() int {
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				return max(r.undone, len(r.pending)+len(r.failed))
+				return max(len(r.heard), len(r.pending)+len(r.failed))
 			}
 			s := c.sessions.current()
 			for i := range 2000 {
@@ -460,7 +460,7 @@ func TestHeard_ReleasesAreBounded(t *testing.T) {
 				t.Errorf("%d releases are to be sent, want %d", n, maxHeard)
 			}
 			r.add(c.parts[0].ReleaseOf("k", fallback.Identity{Session: s.ID, Request: 1}))
-			if n := undone(); n != maxHeard+1 {
+			if n := undone(); n > maxHeard+1 {
 				t.Errorf("with one of its own %d are to be sent", n)
 			}
 			end()

@@ -13,23 +13,26 @@ import (
 
 // releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
 type releaser struct {
-	mu      mutex[leafRank] // protects pending, failed and undone
+	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
 	failed  []fallback.Release
-	undone  int           // how many there are: in pending, in failed, and under way
-	signal  chan struct{} // capacity 1: pending is not empty
-	resend  chan struct{} // capacity 1: failed is not empty
-	senders atomic.Int32  // that have been relieved, with batches under way
+	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way
+	signal  chan struct{}             // capacity 1: pending is not empty
+	resend  chan struct{}             // capacity 1: failed is not empty
+	senders atomic.Int32              // that have been relieved, with batches under way
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
 const maxBatch = 256
 
-func (r *releaser) init() { r.signal, r.resend = make(chan struct{}, 1), make(chan struct{}, 1) }
+func (r *releaser) init() {
+	r.signal, r.resend = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.heard = make(map[fallback.Release]bool)
+}
 
 func (r *releaser) add(more ...fallback.Release) {
 	r.mu.Lock()
-	r.put(more)
+	r.pending = append(r.pending, more...)
 	r.mu.Unlock()
 	signal(r.signal)
 }
@@ -41,22 +44,32 @@ const maxHeard = 1024
 // addHeard is add for those.
 func (r *releaser) addHeard(more []fallback.Release) {
 	r.mu.Lock()
-	r.put(more[:min(len(more), max(0, maxHeard-r.undone))])
+	for _, x := range more {
+		if len(r.heard) < maxHeard && !r.heard[x] {
+			r.heard[x] = true
+			r.pending = append(r.pending, x)
+		}
+	}
 	r.mu.Unlock()
 	signal(r.signal)
 }
 
-// put adds to pending. The mutex is held.
-func (r *releaser) put(more []fallback.Release) {
-	r.pending = append(r.pending, more...)
-	r.undone += len(more)
-}
-
-// done notes that so many have been acknowledged.
-func (r *releaser) done(n int) {
+// done notes that those have been acknowledged that were sent and are not left.
+func (r *releaser) done(sent, left []fallback.Release) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.undone -= n
+	if len(r.heard) == 0 || len(left) == len(sent) {
+		return
+	}
+	still := make(map[fallback.Release]bool, len(left))
+	for _, x := range left {
+		still[x] = true
+	}
+	for _, x := range sent {
+		if !still[x] {
+			delete(r.heard, x)
+		}
+	}
 }
 
 // again is for those that were sent in vain.
@@ -113,7 +126,7 @@ func (c *Coordinator) sendReleases() {
 		for batch := c.debts.releases.next(); len(batch) > 0; batch = c.debts.releases.next() {
 			relief.Reset(c.opts.RetryEvery / 16)
 			left, _ := c.sendBatch(c.life.ctx, batch, c.answers())
-			c.debts.releases.done(len(batch) - len(left))
+			c.debts.releases.done(batch, left)
 			if len(left) > 0 {
 				c.debts.releases.again(left)
 			}
@@ -167,7 +180,7 @@ func (c *Coordinator) resendReleases() {
 		}
 		failed := c.debts.releases.takeFailed()
 		left, _ := c.sendAll(c.life.ctx, failed)
-		c.debts.releases.done(len(failed) - len(left))
+		c.debts.releases.done(failed, left)
 		if len(left) > 0 {
 			c.debts.releases.again(left)
 		}
