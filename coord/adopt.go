@@ -38,7 +38,9 @@ const passes = 3
 // adopting is the passes that are under way.
 type adopting struct {
 	mu     mutex[leafRank] // protects what follows
-	begun  int
+	begun  int             // the number of the last one, also of those that follow
+	heard  int             // of which a call was answered in time
+	ended  int
 	passes int
 	busy   map[*partition]underway
 }
@@ -69,9 +71,12 @@ func (x *adopting) begin(all []claims, most int) (int, []claims) {
 
 // called notes that a pass goes on after a call about partitions, or without it. A partition with
 // holds in several calls waits for the last one: for so long they are due.
-func (x *adopting) called(pass int, call []claims) {
+func (x *adopting) called(pass int, call []claims, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if err == nil {
+		x.heard = max(x.heard, pass)
+	}
 	for _, k := range call {
 		u := x.busy[k.p]
 		if u.pass != pass {
@@ -95,6 +100,14 @@ func (x *adopting) end(pass int, all []claims) {
 		}
 	}
 	x.passes--
+	x.ended = max(x.ended, pass)
+}
+
+// vain reports whether no call of the last pass that has ended was answered in time.
+func (x *adopting) vain() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ended > x.heard
 }
 
 // running reports whether a pass is under way.
@@ -173,11 +186,13 @@ func (x *cluster) keepAdopting() {
 		most := passes
 		if when.Silent && !x.c.spreads() { // to find out; keepAdopting is told when it answers again
 			all, most = all[:min(len(all), probes)], 1
+		} else if !x.c.spreads() && under.vain() { // more calls would be in the way of renewals when it is back
+			most = 1
 		}
 		if pass, these := under.begin(all, most); len(these) > 0 {
 			x.c.background(func() {
 				defer under.end(pass, these)
-				called := func(call []claims) { under.called(pass, call) }
+				called := func(call []claims, err error) { under.called(pass, call, err) }
 				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // what failed is still due
 			})
 		}

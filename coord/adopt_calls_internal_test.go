@@ -6,15 +6,17 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// gate is an arbiter on several servers. Its calls of Restore wait for an answer of the test.
+// gate is an arbiter on several servers, or on one. Its calls of Restore wait for an answer of the test.
 type gate struct {
 	fallback.Arbiter
 	calls chan *gatedCall
+	one   bool
 
 	mu      sync.Mutex      // protects what follows
 	claimed map[string]bool // by calls that wait
@@ -37,7 +39,7 @@ func (g *gate) Attach(ctx context.Context, s fallback.Settings) (fallback.Namesp
 	return &gateSpace{n, g}, err
 }
 
-func (n *gateSpace) Spread() bool { return true }
+func (n *gateSpace) Spread() bool { return !n.g.one }
 
 func (n *gateSpace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	x := &gatedCall{claims[0], make(chan error)}
@@ -88,7 +90,7 @@ func due(p *partition, holds int) claims {
 
 // adopts runs f with a function that begins a pass about what is due, if one may begin, and waits
 // until it goes no further.
-func adopts(t *testing.T, f func(c *Coordinator, g *gate, adopt func(due ...claims) bool)) {
+func adopts(t *testing.T, f func(t *testing.T, c *Coordinator, g *gate, adopt func(due ...claims) bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{Arbiter: fallback.NewMemory(), calls: make(chan *gatedCall, 1000), claimed: make(map[string]bool)}
 		c, err := New(t.Context(), g, nil)
@@ -96,14 +98,14 @@ func adopts(t *testing.T, f func(c *Coordinator, g *gate, adopt func(due ...clai
 			t.Fatal(err)
 		}
 		under := adopting{busy: make(map[*partition]underway)}
-		f(c, g, func(due ...claims) bool {
+		f(t, c, g, func(due ...claims) bool {
 			pass, these := under.begin(due, passes)
 			if len(these) == 0 {
 				return false
 			}
 			go func() {
 				defer under.end(pass, these)
-				_ = c.reclaim(t.Context(), these, c.opts.CallTimeout, func(call []claims) { under.called(pass, call) })
+				_ = c.reclaim(t.Context(), these, c.opts.CallTimeout, func(call []claims, err error) { under.called(pass, call, err) })
 			}()
 			synctest.Wait()
 			return true
@@ -119,7 +121,7 @@ func adopts(t *testing.T, f func(c *Coordinator, g *gate, adopt func(due ...clai
 
 // A partition with holds in several calls is in one pass until the last of them has ended.
 func TestAdopting_HoldsInSeveralCalls(t *testing.T) {
-	adopts(t, func(c *Coordinator, g *gate, adopt func(...claims) bool) {
+	adopts(t, func(t *testing.T, c *Coordinator, g *gate, adopt func(...claims) bool) {
 		p := &c.parts[0]
 		all := due(p, 600)
 		adopt(all)
@@ -139,7 +141,7 @@ func TestAdopting_HoldsInSeveralCalls(t *testing.T) {
 
 // What a pass leaves out, as a call about the partition has failed, is claimed again beside it.
 func TestAdopting_WhatAPassLeavesOut(t *testing.T) {
-	adopts(t, func(c *Coordinator, g *gate, adopt func(...claims) bool) {
+	adopts(t, func(t *testing.T, c *Coordinator, g *gate, adopt func(...claims) bool) {
 		a, b := &c.parts[0], &c.parts[1]
 		adopt(due(a, 9*fallback.MaxClaims), due(b, 1))
 		var waits *gatedCall
@@ -157,5 +159,35 @@ func TestAdopting_WhatAPassLeavesOut(t *testing.T) {
 		g.answer(t, nil)
 		waits.answer <- nil
 		synctest.Wait()
+	})
+}
+
+// An arbiter that does not answer within CallTimeout is called silent also where a pass goes on
+// before, as it may only be slow then.
+func TestReclaim_GoesOnBeforeTheArbiterIsSilent(t *testing.T) {
+	adopts(t, func(t *testing.T, c *Coordinator, g *gate, _ func(...claims) bool) {
+		g.one = true
+		silent := func() bool {
+			h := &c.remote.health
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.silent
+		}
+		for _, answered := range []bool{true, false} {
+			if err := c.reclaim(t.Context(), []claims{due(&c.parts[0], 1)}, c.opts.CallTimeout/2, nil); err == nil || silent() {
+				t.Errorf("after half of CallTimeout: %v, silent %t", err, silent())
+			}
+			if answered {
+				g.answer(t, nil)
+			}
+			time.Sleep(c.opts.CallTimeout/2 - 1)
+			synctest.Wait()
+			early := silent()
+			time.Sleep(2)
+			synctest.Wait()
+			if early || silent() == answered {
+				t.Errorf("answered %t: silent before CallTimeout %t, after it %t", answered, early, silent())
+			}
+		}
 	})
 }

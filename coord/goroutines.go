@@ -75,6 +75,7 @@ func signal(c chan<- struct{}) {
 //	| Coordinator.startReclaim  | pool.Go   | reclaims rows or records        | answered or given up  |
 //	| Coordinator.startReclaim  | AfterFunc | makes room beside a slow call   | at once               |
 //	| Coordinator.startReclaim  | AfterFunc | goes on without a late answer   | at once               |
+//	| Coordinator.startReclaim  | AfterFunc | calls an arbiter silent         | at once               |
 //	| Coordinator.answered      | pool.Go   | a call that may be late         | answered or given up  |
 //	| Coordinator.renew         | pool.Go   | a renewal, which may be late    | answered or given up  |
 //	| Coordinator.tryEach       | pool.Go   | one of several TryLocks         | it returns            |

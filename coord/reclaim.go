@@ -124,13 +124,13 @@ const (
 // answer is left alone: a server of several that is down does not hold up what others are to be
 // told in time. It goes on without the answer to a call after the time limit. It calls after, if that
 // is not nil, whenever it goes on after a call, and for what it leaves out of one.
-func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims)) (err error) {
+func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, err error)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
 		return nil
 	}
 	if after == nil {
-		after = func([]claims) {}
+		after = func([]claims, error) {}
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
 	events := make(chan reclaimed, 3*len(calls))
@@ -147,7 +147,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 					call = append(call, x)
 				}
 			}
-			after(dropped)
+			after(dropped, errNoAnswer)
 			if len(call) > 0 {
 				c.startReclaim(ctx, &reclaiming{call: call}, patience, limit, events)
 				room++
@@ -168,7 +168,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 		case !e.late:
 			e.late = true
 			running--
-			after(e.call)
+			after(e.call, e.err)
 		}
 		if w.ended(e.err); e.err != nil {
 			err = e.err
@@ -186,17 +186,14 @@ func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience 
 		all[i] = k.p
 	}
 	slow := time.AfterFunc(patience.wait(), func() { to <- reclaimed{reclaiming: x, kind: callIsSlow} })
-	late := time.AfterFunc(limit, func() {
-		if limit >= c.opts.CallTimeout { // else the arbiter may only be slow
-			c.goOn()
-		}
-		to <- reclaimed{x, callIsLate, all, errNoAnswer}
-	})
+	late := time.AfterFunc(limit, func() { to <- reclaimed{x, callIsLate, all, errNoAnswer} })
+	away := time.AfterFunc(c.opts.CallTimeout, c.goOn) // until then the arbiter may only be slow
 	c.life.pool.Go(func() {
 		e := reclaimed{x, callHasEnded, all, errNoAnswer}
 		defer func() { // also if a trace function ends the goroutine
 			slow.Stop()
 			late.Stop()
+			away.Stop()
 			to <- e
 		}()
 		begun := c.now()
