@@ -263,7 +263,8 @@ func (x *cluster) keepObserving() {
 		}
 		_, err := x.members.ask(c.life.ctx)
 		o.show()
-		if c.since(published) >= every && !errors.Is(err, fallback.ErrNoNamespace) {
+		// A table that may be lost is not made anew: see relist.
+		if c.since(published) >= every && (err == nil || o.isListed()) {
 			if sent := c.now(); o.publish(c.life.ctx, o.keeps()) == nil {
 				published = sent
 			}

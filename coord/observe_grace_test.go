@@ -112,14 +112,41 @@ func TestObserve_ThatStoodStillMakesNoTable(t *testing.T) {
 	})
 }
 
-// farStore is a store that is away at times.
+// Nor does one that sees only after another failed call that the table may be lost.
+func TestObserve_AFailedLookMakesNoTable(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fallback.Memory) {
+		store := new(coordtest.Store)
+		a := fallback.NewRecords(store, &fallback.RecordsOptions{ColdStart: true})
+		anna := start(t, a, &coord.Options{Name: "anna"})
+		far := &farStore{Store: store}
+		op := start(t, fallback.NewRecords(far, nil), &coord.Options{Name: "op", Observe: true})
+		far.away.Store(true)
+		time.Sleep(20 * time.Second)
+		if err := anna.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		store.Empty()
+		far.fails.Store(1)
+		far.away.Store(false)
+		time.Sleep(time.Minute)
+		if err := op.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := len(store.Sizes()); n > 0 || far.fails.Load() > 0 {
+			t.Errorf("the observer has made %d records, %d calls are still to fail", n, far.fails.Load())
+		}
+	})
+}
+
+// farStore is a store that is away at times, or fails some calls.
 type farStore struct {
 	*coordtest.Store
-	away atomic.Bool
+	away  atomic.Bool
+	fails atomic.Int32 // so many calls
 }
 
 func (s *farStore) Load(ctx context.Context, keys []string) (fallback.Look, error) {
-	if s.away.Load() {
+	if n := s.fails.Load(); s.away.Load() || n > 0 && s.fails.CompareAndSwap(n, n-1) {
 		return fallback.Look{}, errors.New("away")
 	}
 	return s.Store.Load(ctx, keys)
