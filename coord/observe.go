@@ -207,11 +207,15 @@ func (o *observing) show() {
 	}
 }
 
+// longestKeepalive is the longest Keepalive of a node that an observer heeds: it would take a dead one
+// for alive for 2.5 times as long.
+const longestKeepalive = 10 * time.Minute
+
 // keepalives returns the shortest and the longest Keepalive of the nodes that are listed: they differ while a deployment changes
 // SessionTTL.
 func (x *cluster) keepalives() (shortest, longest time.Duration) {
 	for _, k := range x.members.listed() {
-		if k.Keepalive < 10*time.Millisecond { // a node of an older release, or what none may have
+		if k.Keepalive < 10*time.Millisecond || k.Keepalive > longestKeepalive { // a node of an older release, or what none should have
 			continue
 		}
 		if longest = max(longest, k.Keepalive); shortest == 0 || k.Keepalive < shortest {

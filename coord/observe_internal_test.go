@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -237,6 +238,7 @@ func TestObserve_NodesWithDifferentKeepalives(t *testing.T) {
 	c := enter(t, a, o)
 	register(t, c, "quick", card{Node: "quick", Keepalive: 100 * time.Millisecond})
 	register(t, c, "none", card{Node: "none", Keepalive: time.Millisecond})
+	register(t, c, "deaf", card{Node: "deaf", Keepalive: math.MaxInt64})
 	op := enter(t, a, &Options{Name: "op", Observe: true})
 	if shortest, longest := op.cluster.keepalives(); shortest != 100*time.Millisecond || longest != o.Cluster.Keepalive {
 		t.Errorf("they are from %v to %v", shortest, longest)

@@ -15,10 +15,19 @@ const (
 	deadTicks         = 10 // 2.5 keepalives
 )
 
-const leastKeepalive = 10 * time.Millisecond
+// What SetKeepalive takes at least, and at most.
+const (
+	leastKeepalive = 10 * time.Millisecond
+	mostKeepalive  = time.Hour
+)
 
 // rhythm is what SetKeepalive has set.
 type rhythm struct{ send, hear time.Duration }
+
+func newRhythm(send, hear time.Duration) rhythm {
+	send = min(max(send, leastKeepalive), mostKeepalive)
+	return rhythm{send, min(max(send, hear), mostKeepalive)}
+}
 
 // tick is how often all streams are looked at.
 func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time.Millisecond) }
@@ -28,10 +37,9 @@ func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send
 
 // SetKeepalive replaces Options.Keepalive, where those of the other nodes differ: send, the shortest
 // one, is the longest time for which nothing is sent, and after 2.5 of hear, the longest one, a
-// stream is closed. It never blocks.
+// stream is closed. Neither is less than 10 ms or more than an hour. It never blocks.
 func (t *Transport) SetKeepalive(send, hear time.Duration) {
-	send = max(send, leastKeepalive)
-	r := rhythm{send, max(send, hear)}
+	r := newRhythm(send, hear)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	select {
