@@ -53,7 +53,8 @@ func observerKey(node string) string { return strings.Repeat("\x00", MaxKey) + n
 func observerSession(node string) string { return strings.ReplaceAll(node, " ", "/") }
 
 // newObserver is New with Options.Observe.
-func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
+func newObserver(given context.Context, c *Coordinator) (*Coordinator, error) {
+	ctx := given
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.starting())
@@ -71,14 +72,14 @@ func newObserver(ctx context.Context, c *Coordinator) (*Coordinator, error) {
 		c.parts[i].init(c, cfg, uint32(i))
 		c.parts[i].close()
 	}
-	if err := c.startObserving(ctx); err != nil {
+	if err := c.startObserving(ctx, given); err != nil {
 		c.life.stop(ErrClosed)
 		return nil, fmt.Errorf("coord: New: %w", errors.Join(err, ns.Close()))
 	}
 	c.life.work.Go(c.cluster.follow)
 	c.life.work.Go(c.cluster.members.keep)
 	c.life.work.Go(c.cluster.keepObserving)
-	c.cluster.awaitStreams(ctx)
+	c.cluster.awaitStreams(given)
 	return c, nil
 }
 
@@ -133,8 +134,9 @@ type observing struct {
 	old    []fallback.Namespace // with another Grace, to be closed
 }
 
-// startObserving starts streams, without a port, and publishes the key that they prove.
-func (c *Coordinator) startObserving(ctx context.Context) (err error) {
+// startObserving starts streams, without a port, and publishes the key that they prove. ctx ends before
+// given where that has no deadline.
+func (c *Coordinator) startObserving(ctx, given context.Context) (err error) {
 	o := c.opts.Cluster
 	x := &cluster{c: c, begin: beginning{ready: make(chan struct{})}, streams: streamBook{up: make(map[*link]bool)}}
 	x.self.name = observerPrefix + c.opts.Name[:min(len(c.opts.Name), maxProcessName-len(observerPrefix))] + "/" + rand.Text()
@@ -166,7 +168,7 @@ func (c *Coordinator) startObserving(ctx context.Context) (err error) {
 		streams.TLS, k.Key = x.self.identity.TLS(), x.self.identity.Fingerprint()
 	}
 	seen.card = k.encode()
-	if err := seen.publishFirst(ctx); err != nil {
+	if err := seen.publishFirst(ctx, given); err != nil {
 		return err
 	}
 	if x.net, err = peer.Start(streams); err != nil {

@@ -255,6 +255,45 @@ func TestObserve_StartsWhileGraceIsMadeLonger(t *testing.T) {
 	})
 }
 
+// crowded is an arbiter that opens no session before a moment, as if its table were full until then.
+type crowded struct {
+	fallback.Arbiter
+	opens time.Time
+}
+
+type crowdedSpace struct {
+	fallback.Namespace
+	a *crowded
+}
+
+func (a *crowded) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	return &crowdedSpace{n, a}, err
+}
+
+func (n *crowdedSpace) Open(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	if time.Now().Before(n.a.opens) {
+		return fallback.Renewal{}, fallback.ErrWait
+	}
+	return n.Namespace.Open(ctx, id, r)
+}
+
+// An observer waits as long as a node does until it is known which sessions of a full table are dead.
+func TestObserve_WaitsForDeadSessions(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *fallback.Memory) {
+		a := fallback.NewRecords(new(coordtest.Store), &fallback.RecordsOptions{ColdStart: true})
+		start(t, a, &coord.Options{Name: "anna"})
+		start(t, &crowded{a, time.Now().Add(13 * time.Second)}, &coord.Options{Name: "op", Observe: true})
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := coord.New(ctx, &crowded{a, began.Add(13 * time.Second)}, withFew(&coord.Options{Name: "op", Observe: true}))
+		if took := time.Since(began); !errors.Is(err, fallback.ErrWait) || took > 6*time.Second {
+			t.Errorf("with a deadline: %v after %v", err, took)
+		}
+	})
+}
+
 // sessions returns how many the arbiter lists.
 func sessions(t *testing.T, a fallback.Arbiter) int {
 	t.Helper()
