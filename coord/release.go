@@ -214,7 +214,7 @@ func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (lef
 }
 
 // errSilent: a process without a session may go by a Grace that is too short by now, so its calls wait.
-var errSilent = fmt.Errorf("%w: the session has ended, and there is no other one", ErrUnavailable)
+var errSilent = fmt.Errorf("%w: this process has no session now", ErrUnavailable)
 
 // sendBatch waits for the answer until timeout. It returns those that are not known to be done.
 func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, timeout time.Duration) (left []fallback.Release, err error) {
