@@ -210,6 +210,7 @@ type space struct {
 	fallback.Namespace
 	c    *client
 	mine sync.Map // IDs of the process's sessions
+	seen sync.Map // releases of what Rows and Waiters have told: the count of those that are made
 }
 
 // deposed tells whether the node believes in the primary before.

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -30,6 +31,9 @@ func (n *space) Rows(ctx context.Context, p []uint32) ([]map[string]fallback.Row
 			})
 		}) {
 		all[i], errs = x.of, append(errs, x.err)
+		for key, row := range x.of {
+			n.seen.Store(fallback.Release{Partition: p[i], Key: key, Identity: row.Identity}, &n.c.w.cleaned)
+		}
 	}
 	return all, errors.Join(errs...)
 }
@@ -38,7 +42,11 @@ func (n *space) Rows(ctx context.Context, p []uint32) ([]map[string]fallback.Row
 func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]fallback.Release, error) {
 	return about(n.c, ctx, p, func(ctx context.Context) ([]fallback.Release, error) {
 		at, _ := n.about(p)
-		return at.(fallback.WaiterLister).Waiters(ctx, p, key, most)
+		all, err := at.(fallback.WaiterLister).Waiters(ctx, p, key, most)
+		for _, r := range all {
+			n.seen.Store(r, &n.c.w.dequeued)
+		}
+		return all, err
 	})
 }
 
@@ -46,11 +54,14 @@ func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]
 // another goroutine.
 func (n *space) Prompt() bool { return n.c.w.cfg.Seed%3 > 0 }
 
-// cleans counts the rows of other sessions that the process removes.
+// cleans counts what the process removes of other sessions' that it was told of by Rows, or by Waiters.
 func (n *space) cleans(all []fallback.Release) {
 	for _, r := range all {
-		if _, mine := n.mine.Load(r.Session); !mine {
-			n.c.w.cleaned.Add(1)
+		if _, mine := n.mine.Load(r.Session); mine {
+			continue
+		}
+		if told, ok := n.seen.LoadAndDelete(r); ok {
+			told.(*atomic.Int64).Add(1)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type total struct {
 	Found                        int    // circles of callers
 	Events                       [spec.Kinds]int
 	Unknown, Carried, Ended      int // as Result
-	Watched, Cleaned             int
+	Watched, Cleaned, Dequeued   int
 }
 
 func (t *total) add(r total) {
@@ -39,7 +39,7 @@ func (t *total) add(r total) {
 		t.Events[k] += n
 	}
 	t.Unknown, t.Carried, t.Ended = t.Unknown+r.Unknown, t.Carried+r.Carried, t.Ended+r.Ended
-	t.Watched, t.Cleaned = t.Watched+r.Watched, t.Cleaned+r.Cleaned
+	t.Watched, t.Cleaned, t.Dequeued = t.Watched+r.Watched, t.Cleaned+r.Cleaned, t.Dequeued+r.Dequeued
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects

@@ -109,14 +109,15 @@ type Result struct {
 	Found  int // circles of callers
 	Buried int // sessions that the arbiter buried
 
-	Events  [spec.Kinds]int // that were compared with the specification
-	Unknown int             // deadlines that it could not ask a node for, which was busy
-	Carried int             // messages that nodes were to carry
-	Ended   int             // Graces of partitions that ended early
-	Watched int             // sessions that observers declared dead
-	Cleaned int             // rows of other sessions that processes removed
-	Faults  map[kind]int
-	Blocks  coord.PermitStats // of all processes
+	Events   [spec.Kinds]int // that were compared with the specification
+	Unknown  int             // deadlines that it could not ask a node for, which was busy
+	Carried  int             // messages that nodes were to carry
+	Ended    int             // Graces of partitions that ended early
+	Watched  int             // sessions that observers declared dead
+	Cleaned  int             // rows of other sessions that processes had listed, and removed
+	Dequeued int             // waiters, the same
+	Faults   map[kind]int
+	Blocks   coord.PermitStats // of all processes
 
 	Records []history.Record
 }
@@ -138,11 +139,12 @@ type world struct {
 	keys  []string
 	times timeline
 
-	traces  *traces
-	carried atomic.Int64
-	ended   atomic.Int64 // Graces that ended early
-	cleaned atomic.Int64 // rows of other sessions that processes removed
-	watched atomic.Int64 // answers of observers that a session is dead
+	traces   *traces
+	carried  atomic.Int64
+	ended    atomic.Int64 // Graces that ended early
+	cleaned  atomic.Int64 // rows of other sessions that processes had listed, and removed
+	dequeued atomic.Int64 // waiters of other sessions, the same
+	watched  atomic.Int64 // answers of observers that a session is dead
 
 	resting atomic.Bool // clients do not work for long any more, and not often
 
@@ -236,7 +238,7 @@ func Run(cfg Config) Result {
 	return Result{
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
-		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()), Cleaned: int(w.cleaned.Load()),
+		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()), Cleaned: int(w.cleaned.Load()), Dequeued: int(w.dequeued.Load()),
 		Records: w.log.Records(),
 	}
 }
