@@ -114,6 +114,7 @@ type Overview struct {
 	Held       []coord.KeySummary `json:"held,omitempty"`     // for longest
 	Waited     []coord.KeySummary `json:"waited,omitempty"`   // for, longest
 	Taken      []coord.KeySummary `json:"taken,omitempty"`    // most often
+	Wanted     []coord.KeySummary `json:"wanted,omitempty"`   // by the most callers
 	Events     []Event            `json:"events,omitempty"`   // of all nodes, the newest first
 	Problems   []string           `json:"problems,omitempty"` // in plain words
 }
@@ -203,11 +204,14 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 		to   *[]coord.KeySummary
 		list coord.KeyList
 		err  error
-	}{{by: coord.LongestHeld, to: &o.Held}, {by: coord.LongestWait, to: &o.Waited}, {by: coord.MostTaken, to: &o.Taken}}
-	for i := range tops {
-		x := &tops[i]
-		work.Go(func() { x.list, x.err = locks.Top(ctx, mostKeys, x.by) })
+	}{
+		{by: coord.LongestHeld, to: &o.Held}, {by: coord.LongestWait, to: &o.Waited}, {by: coord.MostTaken, to: &o.Taken},
+		{by: coord.MostWaitedFor, to: &o.Wanted},
 	}
+	top := func(i int) { tops[i].list, tops[i].err = locks.Top(ctx, mostKeys, tops[i].by) }
+	work.Go(func() { top(0) })
+	work.Go(func() { top(1) })
+	work.Go(func() { top(2); top(3) }) // a node takes four questions of another one at a time: these three, and Report
 	work.Wait()
 	for _, x := range tops {
 		*x.to = x.list.Keys
@@ -286,8 +290,10 @@ func (o *Overview) judge(long time.Duration) {
 	if o.Unowned > 0 {
 		say(strconv.Itoa(o.Unowned), " partitions have no owner that answers: their keys are locked at the arbiter, or wait.")
 	}
-	for _, k := range o.Taken {
-		if k.Waiters >= hotWaiters && !k.Expected {
+	told := make(map[[2]string]bool)
+	for _, k := range slices.Concat(o.Wanted, o.Taken) {
+		if name := [2]string{k.Key, k.Mode}; k.Waiters >= hotWaiters && !k.Expected && !told[name] {
+			told[name] = true
 			say("Key ", strconv.Quote(k.Key), " is hot: ", strconv.Itoa(k.Waiters), " callers wait for it.")
 		}
 	}

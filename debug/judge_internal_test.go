@@ -42,6 +42,14 @@ func TestJudge(t *testing.T) {
 			coord.NodeReport{},
 		},
 		{
+			"a hot key that each caller holds for long", `Key "sku" is hot: 50 callers wait for it.`, Overview{Wanted: []coord.KeySummary{hot}},
+			coord.NodeReport{},
+		},
+		{
+			"a key that is both", `Key "sku" is hot: 50 callers wait for it.`,
+			Overview{Taken: []coord.KeySummary{hot}, Wanted: []coord.KeySummary{hot}}, coord.NodeReport{},
+		},
+		{
 			"the leadership", "", Overview{
 				Taken:  []coord.KeySummary{{Key: "leader", Waiters: hotWaiters, Expected: true}},
 				Waited: []coord.KeySummary{{Key: "leader", Waiters: hotWaiters, Waiting: now.Add(-time.Hour), Expected: true}},
