@@ -119,6 +119,7 @@ type remote struct {
 	health        health       // how it has answered of late
 	server        server       // that answered the last renewal; of keepSessions only
 	graceEnds     atomic.Int64 // when, as the last renewal says, in nanoseconds since began; 0 outside of Grace
+	graceSeenEnds atomic.Int64 // the same of partitions, as answers about them said; 0 once they were all seen to be out of it
 	advised       advised
 	cleaner       cleaner
 }

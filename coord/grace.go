@@ -69,6 +69,12 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
 	}
+	for ends := int64(c.since(c.began) + left); ; {
+		known := c.remote.graceSeenEnds.Load()
+		if ends <= known || c.remote.graceSeenEnds.CompareAndSwap(known, ends) {
+			break
+		}
+	}
 	c.sessions.sweepSince(c.graceBegan(sent, left), c.now().Add(c.settles(left)))
 	if s := c.sessions.current(); s != nil {
 		s.rounds.inGrace(p)
@@ -79,6 +85,15 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 // the call that was sent then was executed.
 func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.graceTime())
+}
+
+// graceLeft is what is left of the longest Grace that this process knows of, 0 outside: of the table of sessions, or of a partition.
+func (c *Coordinator) graceLeft() time.Duration {
+	ends := max(c.remote.graceEnds.Load(), c.remote.graceSeenEnds.Load())
+	if ends == 0 {
+		return 0
+	}
+	return max(0, time.Duration(ends)-c.since(c.began))
 }
 
 // graceTime is the namespace's Grace (Q), which may be longer than this process's option.

@@ -228,3 +228,37 @@ func keyOf(t *testing.T, c *coord.Coordinator) string {
 	t.Fatal("the node owns no key")
 	return ""
 }
+
+// A caller that waits for the arbiter waits for no holder: it does not count for the longest wait, which is about holders that are stuck.
+func TestStats_LongestWaitIsForAnotherCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &faulty{Arbiter: m}
+		c := start(t, a, nil)
+		l := lock(t, c, "held")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		a.cut()
+		var work sync.WaitGroup
+		work.Go(func() {
+			if _, err := c.Lock(ctx, "free"); !errors.Is(err, coord.ErrUnavailable) {
+				t.Error(err)
+			}
+		})
+		time.Sleep(4 * time.Second)
+		if s := c.Stats(); s.Waiting != 1 || s.LongestWait != 0 {
+			t.Errorf("%d callers wait, the first for %v for another one", s.Waiting, s.LongestWait)
+		}
+		work.Go(func() {
+			if _, err := c.Lock(ctx, "held"); !errors.Is(err, coord.ErrLocked) {
+				t.Error(err)
+			}
+		})
+		time.Sleep(900 * time.Millisecond)
+		if w := c.Stats().LongestWait; w != 900*time.Millisecond {
+			t.Errorf("the longest wait for another caller is %v", w)
+		}
+		work.Wait()
+		a.mend()
+		unlock(t, l)
+	})
+}

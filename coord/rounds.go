@@ -306,7 +306,7 @@ func (x *rounds) hasten(ctx context.Context) {
 // hastenOnce reports whether partitions may still be in Grace.
 func (x *rounds) hastenOnce(ctx context.Context) bool {
 	c := x.c
-	begun := c.now()
+	begun, ends := c.now(), c.remote.graceSeenEnds.Load()
 	x.mu.Lock()
 	mine := slices.Sorted(maps.Keys(x.sighted))
 	clear(x.sighted)
@@ -315,6 +315,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	if len(still) == 0 && sure {
 		if c.remote.graceEnds.Load() == 0 {
 			c.sessions.graceOver(begun)
+			c.remote.graceSeenEnds.CompareAndSwap(ends, 0)
 		}
 		return false
 	}

@@ -2,6 +2,7 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -169,6 +170,28 @@ func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
 		}
 		if n := a.told.Load(); n != 2 {
 			t.Errorf("sessions were told %d times, not of the round and of the end", n)
+		}
+	})
+}
+
+// Stats tells of a partition's Grace that the table of sessions is not in, and of its end.
+func TestStats_GraceOfAPartition(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		if left := c.Stats().Grace; left < 21*time.Second || left > 22*time.Second {
+			t.Errorf("%v of Grace are left, want 22 s", left)
+		}
+		unlock(t, lock(t, c, "k")) // it ended early
+		time.Sleep(3 * time.Second)
+		if left := c.Stats().Grace; left != 0 {
+			t.Errorf("%v of Grace are left, and it has ended", left)
 		}
 	})
 }

@@ -33,11 +33,13 @@ type Stats struct {
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys
 
-	// LongestWait is for how long the caller has waited that has waited longest, of those that wait now; 0: none. A wait that was not measured
-	// counts from when LongWait was looked for, a quarter of that later at most. Waits that ExpectLong expects do not count.
+	// LongestWait is for how long the caller has waited that has waited longest, of those that wait now for another caller; 0: none. A wait that was not measured
+	// counts from when LongWait was looked for, a quarter of that later at most. Waits that ExpectLong expects do not count, nor do those for the
+	// arbiter, while that is away or in Grace.
 	LongestWait time.Duration
 
-	// Grace is what is left of the arbiter's, as the last renewal said: the arbiter grants nothing new. 0 outside.
+	// Grace is what is left of the arbiter's: the arbiter grants nothing new. It is the longest of that which the last renewal told of and
+	// those of partitions that this process has asked for: in a Redis Cluster each server fails over alone. 0 outside.
 	Grace time.Duration
 
 	Permits PermitStats // of semaphores
@@ -125,9 +127,7 @@ func (c *Coordinator) Stats() Stats {
 		s.Session = x.ID
 		x.guarded.status(&s)
 	}
-	if ends := c.remote.graceEnds.Load(); ends > 0 {
-		s.Grace = max(0, time.Duration(ends)-c.since(c.began))
-	}
+	s.Grace = c.graceLeft()
 	s.Buried = c.tells.stats.buried.Load()
 	s.Deadlocks = c.tells.stats.deadlocks.Load()
 	var n lease.Counts

@@ -12,7 +12,7 @@ type Counts struct {
 	Locked  int    // keys, by callers
 	Kept    int    // keys without a caller
 	Waiting int    // callers
-	First   Moment // when the first of these began to wait, or was first looked at; 0: none was yet. Without those that are expected
+	First   Moment // when the first of those began to wait that wait for another caller and are not expected, or was first looked at; 0: none was yet
 }
 
 // Count adds the partition to the counts of all. It calls rest as Survey does. expected reports whether
@@ -34,7 +34,7 @@ func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint6
 		if n := k.q.Waiting(); n > 0 {
 			to.Waiting += n
 			k.q.Any(func(w *Waiter) bool {
-				if since := w.Value.since; since != 0 && (to.First == 0 || since < to.First) && !expected(k.name) {
+				if since := w.Value.since; since != 0 && (to.First == 0 || since < to.First) && p.reason(k) == nil && !expected(k.name) {
 					to.First = since
 				}
 				return true // it is the first of the key
