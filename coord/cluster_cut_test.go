@@ -77,6 +77,41 @@ func (g *gate) close(shut bool) {
 	}
 }
 
+// A node that is cut from its peers is no member of the gossip any more after some seconds. The others miss it for as long as the arbiter lists it.
+func TestStats_MissesANodeThatIsCutOff(t *testing.T) {
+	takes.Seconds(t)
+	a := fallback.NewMemory()
+	var gates []*gate
+	var nodes []*coord.Coordinator
+	for range 2 {
+		ports, streams := newGate(t), newGate(t)
+		o := quick()
+		o.Cluster.Gossip, o.Cluster.GossipAdvertise = ports.target, ports.addr
+		o.Cluster.Peer, o.Cluster.PeerAdvertise = streams.target, streams.addr
+		gates, nodes = append(gates, ports, streams), append(nodes, join(t, a, o))
+	}
+	settled(t, 61, nodes...)
+	missing := func(want int) func() bool {
+		return func() bool { return nodes[0].Stats().Missing == want && nodes[1].Stats().Missing == want }
+	}
+	if !missing(0)() {
+		t.Error("a node is missed that is there")
+	}
+	for _, g := range gates {
+		g.close(true)
+	}
+	await.Within(t, 40*time.Second, "both miss the other one", missing(1))
+	for range 40 { // for longer than a session lasts: the arbiter is asked again meanwhile
+		if time.Sleep(200 * time.Millisecond); !missing(1)() {
+			t.Fatal("the node is not missed any more")
+		}
+	}
+	if err := nodes[1].Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	await.Within(t, 30*time.Second, "a node that has left is missed no more", func() bool { return nodes[0].Stats().Missing == 0 })
+}
+
 // Two nodes lose each other, but both reach the arbiter: keys stay lockable from both, never for both at the same time,
 // and what a node holds of the other one's it keeps.
 func TestNodesThatCannotReachEachOther(t *testing.T) {

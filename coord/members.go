@@ -255,6 +255,20 @@ func (m *members) listed() map[string]card {
 	return all
 }
 
+// present returns the nodes that the last list of the arbiter's has, without those that leave or died since.
+func (m *members) present() (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, n := range m.nodes {
+		_, dead := m.dead[name]
+		_, left := m.left[name]
+		if !dead && !left && len(n.sessions) > len(n.missed) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // lists reports whether the arbiter has listed a session of a node.
 func (m *members) lists(session string) bool { return m.nodeOf(session) != "" }
 
@@ -405,6 +419,20 @@ func (x *cluster) follow() {
 // unlisted reports whether there are nodes that the arbiter has not listed.
 func (x *cluster) unlisted() bool {
 	return slices.ContainsFunc(x.ring.View().Live(), func(n ring.Node) bool { return n.Unlisted })
+}
+
+// missing counts the nodes that the arbiter lists, and that are no members of the gossip.
+func (x *cluster) missing() (n int) {
+	here := map[string]bool{x.self.name: true}
+	for _, node := range x.ring.View().Live() {
+		here[node.Name] = true
+	}
+	for _, name := range x.members.present() {
+		if !here[name] {
+			n++
+		}
+	}
+	return n
 }
 
 var errBuried = errors.New("coord: the arbiter says that the node's session is dead")

@@ -42,6 +42,10 @@ type Stats struct {
 	// those of partitions that this process has asked for: in a Redis Cluster each server fails over alone. 0 outside.
 	Grace time.Duration
 
+	// Missing is how many nodes of the cluster the arbiter lists, as far as it was asked, that this one hears nothing of: no gossip of theirs
+	// arrives. A node that has just started or crashed is one for some seconds. [Coordinator.Nodes] does not have them.
+	Missing int
+
 	Permits PermitStats // of semaphores
 
 	// With Cluster.Takeover.
@@ -128,6 +132,9 @@ func (c *Coordinator) Stats() Stats {
 		x.guarded.status(&s)
 	}
 	s.Grace = c.graceLeft()
+	if c.cluster != nil {
+		s.Missing = c.cluster.missing()
+	}
 	s.Buried = c.tells.stats.buried.Load()
 	s.Deadlocks = c.tells.stats.deadlocks.Load()
 	var n lease.Counts

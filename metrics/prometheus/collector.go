@@ -63,7 +63,7 @@ func (c *collector) describe(labels prometheus.Labels) {
 	add(&c.sessions, "session_total", "Sessions begun. After each but the first all locks were lost.")
 	add(&c.up, "session_count", "1 while the process has a session, and can lock.")
 	add(&c.grace, "grace_remaining_seconds", "For how long the arbiter grants nothing new, 0 as a rule.")
-	add(&c.nodes, "node_count", "Other nodes of the cluster: those with a stream to this one, those without, and those that refuse it or are refused.", "state")
+	add(&c.nodes, "node_count", "Other nodes of the cluster, by what this one has to do with them.", "state")
 	add(&c.guardians, "guardian_count", "Nodes that guard this one.")
 	add(&c.promised, "guardian_promise_seconds", "For how long their promises make the session valid.")
 	add(&c.deadlocks, "lock_deadlock_total", "Callers that were sent away because callers waited for each other in a circle.")
@@ -118,25 +118,32 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(c.up, up)
 	gauge(c.grace, s.Grace.Seconds())
-	linked, unlinked, refused := 0, 0, 0
+	nodes := map[string]int{"linked": 0, "unlinked": 0, "refused": 0, "unlisted": 0, "missing": s.Missing}
 	for _, n := range c.locks.Nodes() {
-		switch {
-		case n.Self:
-		case n.Linked:
-			linked++
-		case n.Refused != "":
-			refused++
-		default:
-			unlinked++
+		if !n.Self {
+			nodes[stateOf(&n)]++
 		}
 	}
-	gauge(c.nodes, float64(linked), "linked")
-	gauge(c.nodes, float64(unlinked), "unlinked")
-	gauge(c.nodes, float64(refused), "refused")
+	for state, n := range nodes {
+		gauge(c.nodes, float64(n), state)
+	}
 	gauge(c.guardians, float64(s.Guardians))
 	gauge(c.promised, s.Promised.Seconds())
 	counter(c.buried, s.Buried)
 	counter(c.deadlocks, s.Deadlocks)
+}
+
+// stateOf returns the label of a node that is a member of the gossip.
+func stateOf(n *coord.NodeInfo) string {
+	switch {
+	case n.Linked:
+		return "linked"
+	case n.Refused != "":
+		return "refused"
+	case n.State == "unlisted", n.State == "dead": // it can lock nothing
+		return "unlisted"
+	}
+	return "unlinked"
 }
 
 // bounds are the upper bounds of the buckets, from a microsecond to half an hour: powers of 4 in nanoseconds, where those of

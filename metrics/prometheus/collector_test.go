@@ -115,6 +115,7 @@ func TestCollector(t *testing.T) {
 		"holdfast_lock_lost_total broken": 1, "holdfast_lock_lost_total session expired": 0,
 		"holdfast_session_total": 1, "holdfast_session_count": 1, "holdfast_arbiter_call_total open": 1, "holdfast_partition_count": 0,
 		"holdfast_grace_remaining_seconds": 0, "holdfast_lock_count held": 0, "holdfast_node_count unlinked": 0, "holdfast_node_count refused": 0,
+		"holdfast_node_count missing": 0, "holdfast_node_count unlisted": 0,
 		"holdfast_arbiter_call_duration_seconds  open": 1, "holdfast_arbiter_call_failed_total open full": 0, "holdfast_lock_longest_wait_seconds": 0,
 	} {
 		if v, ok := got[name]; !ok || v != want {
