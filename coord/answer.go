@@ -155,7 +155,7 @@ func (c *Coordinator) partOf(key string) keyPart {
 	s := p.StatusOf(key, now, mostWaiters)
 	p.mu.Unlock()
 	k := keyPart{
-		Key: []byte(key), Epoch: s.Epoch, Locked: s.Locked, Kept: s.Kept, Fence: Fence(s.Fence), Held: s.Held, Turns: s.Turns,
+		Key: []byte(key), Epoch: s.Epoch, Locked: s.Locked, Kept: s.Kept, Fence: Fence(s.Fence), Held: s.Held, Turns: s.Turns, Wanted: s.Wanted,
 		Waiting: s.Waiting, Waited: s.Waited, Expected: c.tells.expected.has(key),
 	}
 	if s.Locked {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
@@ -96,10 +97,14 @@ func (x *attempt) refuse(reason error, a *after) error {
 	return &WaitError{Key: x.key, Reason: orLocked(reason)}
 }
 
-// tellFailed tells the trace of a wait that has ended without a lock, and returns the error.
+// tellFailed counts a wait that has ended without a lock, tells the trace of it, and returns the error. Readers and callers that want permits
+// are counted elsewhere: what is asked for by a name is for several of them.
 func (x *attempt) tellFailed(err error) error {
 	if err == nil {
 		return nil
+	}
+	if !fallback.IsName(x.key) {
+		_ = x.c.waitFailed(x.try, err)
 	}
 	if f := x.c.opts.Trace.Waited; f != nil && x.start != lease.Unmeasured {
 		if waited := x.c.moment() - x.start; waited > 0 {

@@ -52,6 +52,31 @@ func reasonOf(err error) Reason {
 	return ReasonOther
 }
 
+// Ends of waits without a lock, as Stats.GaveUp names them.
+const (
+	endLocked = iota
+	endUnavailable
+	endCanceled
+)
+
+var waitEnds = [...]string{"locked", "unavailable", "canceled"}
+
+// waitFailed counts the error of a call, nil for none, which waited for others if it did not only try. It returns the error.
+func (c *Coordinator) waitFailed(try bool, err error) error {
+	var x *WaitError
+	n := &c.tells.stats.gaveUp
+	switch {
+	case try || err == nil || !errors.As(err, &x) || errors.Is(err, ErrHeld):
+	case errors.Is(x.Ended, context.Canceled):
+		n[endCanceled].Add(1)
+	case errors.Is(err, ErrUnavailable):
+		n[endUnavailable].Add(1)
+	case errors.Is(err, ErrLocked):
+		n[endLocked].Add(1)
+	}
+	return err
+}
+
 // A CallFailure is a call of the arbiter that failed, as [NodeReport] tells of it.
 type CallFailure struct {
 	Op     string    `json:"op"`

@@ -111,13 +111,13 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrLocked}
 			}
 			if err := c.awaitFlight(ctx, s, key, f, label, holds && !try); err != nil {
-				return ReadLock{}, err
+				return ReadLock{}, c.waitFailed(try, err)
 			}
 			if x, turn = f.x, f.turn; x == nil && f.try && !try {
 				continue
 			}
 			if x == nil {
-				return ReadLock{}, rekeyed(f.err, key)
+				return ReadLock{}, c.waitFailed(try, rekeyed(f.err, key))
 			}
 		}
 		if x.lock.holds() {

@@ -98,7 +98,7 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 	}
 	rests, counts := 0, lease.Counts{}
 	p.mu.Lock()
-	p.Count(func() bool { rests++; return p.letIn() }, &counts, func(lease.Path, uint64) {}, c.tells.expected.has)
+	p.Count(c.moment(), func() bool { rests++; return p.letIn() }, &counts, func(lease.Path, uint64) {}, c.tells.expected.has)
 	p.mu.Unlock()
 	if counts.Locked != keys || rests != 10 {
 		t.Errorf("Count: %+v, %d rests", counts, rests)

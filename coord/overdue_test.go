@@ -262,3 +262,73 @@ func TestStats_LongestWaitIsForAnotherCaller(t *testing.T) {
 		unlock(t, l)
 	})
 }
+
+// A lock that is held on and on while callers of other processes give up after a few seconds: no wait is long, and Stats counts those that gave up,
+// and tells how long a lock that others wanted has been held.
+func TestStats_CallersThatGiveUp(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &faulty{Arbiter: m}
+		holder, other := start(t, a, named("holder", newRecords())), start(t, a, named("other", newRecords()))
+		unwanted := lock(t, holder, "another key")
+		l := lock(t, holder, "k")
+		began := time.Now()
+		for range 4 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if _, err := other.Lock(ctx, "k"); !errors.Is(err, coord.ErrLocked) {
+				t.Error(err)
+			}
+			cancel()
+			if _, err := other.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrLocked) {
+				t.Error(err)
+			}
+		}
+		for _, wait := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := other.Lock(ctx, "k"); return err },
+			func(ctx context.Context) error { _, err := other.RLock(ctx, "k"); return err },
+			func(ctx context.Context) error { _, err := other.LockAll(ctx, "k", "k2"); return err },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if err := wait(ctx); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+		if s := other.Stats(); s.GaveUp["locked"] != 4 || s.GaveUp["canceled"] != 3 || len(s.GaveUp) != 2 || s.LongestHold != 0 || s.LongestWait != 0 {
+			t.Errorf("%v gave up, %v, %v", s.GaveUp, s.LongestHold, s.LongestWait)
+		}
+		if s, held := holder.Stats(), time.Since(began); len(s.GaveUp) != 0 || s.LongestHold < held-3*time.Second || s.LongestHold > held {
+			t.Errorf("%v gave up, a lock that others wanted is held for %v, of %v", s.GaveUp, s.LongestHold, held)
+		}
+		list, err := other.Top(t.Context(), 5, coord.LongestHeld)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list.Keys {
+			t.Errorf("without a cluster others' holds are not told: %+v", k)
+		}
+		list, err = holder.Top(t.Context(), 5, coord.LongestHeld)
+		if err != nil || len(list.Keys) != 2 || list.Keys[0].Wanted || !list.Keys[1].Wanted {
+			t.Errorf("%+v, %v", list, err)
+		}
+		stop := holder.ExpectLong("k")
+		if s := holder.Stats(); s.LongestHold != 0 {
+			t.Errorf("expected: %v", s.LongestHold)
+		}
+		stop()
+		unlock(t, l)
+		unlock(t, unwanted)
+		if s := holder.Stats(); s.LongestHold != 0 {
+			t.Errorf("not held any more: %v", s.LongestHold)
+		}
+		a.cut()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, err := other.Lock(ctx, "k"); !errors.Is(err, coord.ErrUnavailable) {
+			t.Error(err)
+		}
+		if n := other.Stats().GaveUp["unavailable"]; n != 1 {
+			t.Errorf("%d waited for the arbiter", n)
+		}
+		a.mend()
+	})
+}

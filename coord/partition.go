@@ -135,7 +135,7 @@ func (p *partition) count(s *Stats, to *lease.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	granted := func(path lease.Path, n uint64) { s.Granted[Path(path)] += n }
-	p.Count(p.letIn, to, granted, p.c.tells.expected.has)
+	p.Count(max(p.c.moment(), 1), p.letIn, to, granted, p.c.tells.expected.has)
 }
 
 // letIn lets a caller in that waits for the mutex, which is held: a walk over many keys goes on

@@ -58,6 +58,7 @@ type keyPart struct {
 	Fence    Fence         `json:"fence,omitempty"`
 	Held     time.Duration `json:"held,omitempty"`
 	Turns    int           `json:"turns,omitempty"`
+	Wanted   bool          `json:"wanted,omitempty"`
 	Label    string        `json:"label,omitempty"`
 	Waiting  int           `json:"waiting,omitempty"`
 	Waited   time.Duration `json:"waited,omitempty"`

@@ -191,10 +191,10 @@ func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, erro
 	for pause := firstRefusal; ; pause *= 2 {
 		p, err := s.acquireOnce(ctx, n, try)
 		if _, other := errors.AsType[*SizeError](err); !other || try || pause > lastRefusal {
-			return p, err
+			return p, s.c.waitFailed(try, err)
 		}
 		if !sleep(ctx, pause) {
-			return Permits{}, &WaitError{Key: s.key, Reason: err, Ended: ended(ctx)}
+			return Permits{}, s.c.waitFailed(try, &WaitError{Key: s.key, Reason: err, Ended: ended(ctx)})
 		}
 	}
 }

@@ -38,6 +38,14 @@ type Stats struct {
 	// arbiter, while that is away or in Grace.
 	LongestWait time.Duration
 
+	// LongestHold is for how long the lock has been held that has been held longest, of those of this process that other callers or processes were
+	// seen to want since; 0: none. They are looked for as LongWait and LongHold are, and by Stats. Holds that ExpectLong expects do not count.
+	LongestHold time.Duration
+
+	// GaveUp counts callers that waited and went away without the lock: "locked" and "unavailable" say what was in the way when their time was
+	// over, or the arbiter refused; "canceled": their ctx was canceled before.
+	GaveUp map[string]uint64
+
 	// Grace is what is left of the arbiter's: the arbiter grants nothing new. It is the longest of that which the last renewal told of and
 	// those of partitions that this process has asked for: in a Redis Cluster each server fails over alone. 0 outside.
 	Grace time.Duration
@@ -93,6 +101,7 @@ type counters struct {
 	buried   atomic.Uint64
 
 	deadlocks atomic.Uint64
+	gaveUp    [len(waitEnds)]atomic.Uint64
 	took      [opCount][reasonCount + 1]atomic.Pointer[recorder] // calls of the arbiter, the last of each those that were answered; nil: none
 }
 
@@ -105,6 +114,7 @@ func (c *Coordinator) Stats() Stats {
 		Failures: make(map[Failure]uint64),
 		Outcomes: make(map[Outcome]Histogram),
 		Lost:     make(map[LossCause]uint64),
+		GaveUp:   make(map[string]uint64),
 		Sessions: c.tells.stats.sessions.Load(),
 		Permits:  c.callers.pools.stats(),
 	}
@@ -127,6 +137,9 @@ func (c *Coordinator) Stats() Stats {
 	for cause := range c.tells.stats.lost {
 		nonZero(s.Lost, LossCause(cause), c.tells.stats.lost[cause].Load())
 	}
+	for i, name := range waitEnds {
+		nonZero(s.GaveUp, name, c.tells.stats.gaveUp[i].Load())
+	}
 	if x := c.sessions.current(); x != nil {
 		s.Session = x.ID
 		x.guarded.status(&s)
@@ -144,6 +157,9 @@ func (c *Coordinator) Stats() Stats {
 	s.Owned, s.Locked, s.Kept, s.Waiting = n.Owned, n.Locked, n.Kept, n.Waiting
 	if n.First != 0 {
 		s.LongestWait = max(c.moment()-n.First, 0)
+	}
+	if n.Held != 0 {
+		s.LongestHold = max(c.moment()-n.Held, 0)
 	}
 	return s
 }

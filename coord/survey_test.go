@@ -31,7 +31,7 @@ func TestSurvey_AMillionKeys(t *testing.T) {
 		"Survey":  func(rest func() bool) { p.Survey(c.moment(), rest, func(lease.Glance) {}) },
 		"Overdue": func(rest func() bool) { p.Overdue(c.moment(), rest, time.Hour, time.Hour, func(lease.Overdue) {}) },
 		"Count": func(rest func() bool) {
-			p.Count(rest, &lease.Counts{}, func(lease.Path, uint64) {}, c.tells.expected.has)
+			p.Count(c.moment(), rest, &lease.Counts{}, func(lease.Path, uint64) {}, c.tells.expected.has)
 		},
 	} {
 		longest := time.Hour // hold, of the walk with the shortest: an interrupt counts as the thread's

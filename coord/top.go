@@ -20,6 +20,7 @@ type KeySummary struct {
 	Since    time.Time `json:"since,omitzero"`     // when that began, by this process's clock; zero: not known, or not yet
 	Turns    int       `json:"turns,omitempty"`    // as KeyHolder.Turns
 	Label    string    `json:"label,omitempty"`    // of WithLabel
+	Wanted   bool      `json:"wanted,omitempty"`   // others were seen to ask for the key since then, of the holder's process or through it; they may have given up
 	Waiters  int       `json:"waiters,omitempty"`  // callers; of Held, those of the holder's process
 	Waiting  time.Time `json:"waiting,omitzero"`   // since when the first of the waiters waits, of those that are not Expected if there are any
 	Expected bool      `json:"expected,omitempty"` // the processes of all waiters expect that they wait for long (Coordinator.ExpectLong)
@@ -192,6 +193,7 @@ func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 	switch g := k.Given; {
 	case k.Locked:
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
+		s.Wanted = k.Wanted
 	case g != nil:
 		s.given = true
 		s.Holder = &Process{Name: ring.Process(g.Node), ID: g.Node, Session: g.Session}
@@ -206,6 +208,7 @@ func (s *KeySummary) add(o *KeySummary) {
 	// The holder knows more than the owner. Of two holders the key was handed over meanwhile.
 	if o.Holder != nil && (s.Holder == nil || s.given && !o.given || s.given == o.given && o.Fence > s.Fence) {
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label, s.given = o.Holder, o.Fence, o.Since, o.Turns, o.Label, o.given
+		s.Wanted = o.Wanted
 	}
 }
 

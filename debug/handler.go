@@ -33,8 +33,8 @@ type Options struct {
 	// page. It is called for each request, to show the buttons or not. Nil: none may.
 	Allow func(*http.Request) bool
 
-	// LongWait is for how long a caller waits before the page says so where it says what is wrong. Default 10 s, as that of
-	// [coord.Options].
+	// LongWait is for how long a caller waits before the page says so where it says what is wrong. Default 5 s: less
+	// than that of [coord.Options], as callers behind a middleware give up after 10 s.
 	LongWait time.Duration
 
 	// Timeout is for how long nodes may take to answer. Default 2 s.
@@ -117,6 +117,8 @@ type Overview struct {
 	Wanted     []coord.KeySummary `json:"wanted,omitempty"`   // by the most callers
 	Events     []Event            `json:"events,omitempty"`   // of all nodes, the newest first
 	Problems   []string           `json:"problems,omitempty"` // in plain words
+
+	held []coord.KeySummary // the same as Held, more of them
 }
 
 // A Node is a process, and what it tells of itself.
@@ -147,8 +149,9 @@ type Semaphore struct {
 
 // What the page calls hot, and slow.
 const (
-	longWait    = 10 * time.Second // by default
-	hotWaiters  = 50               // callers
+	longWait    = 5 * time.Second // by default
+	longHold    = 12              // times as long is a lock held that others want, before the page says so
+	hotWaiters  = 50              // callers
 	slowRenewal = 250 * time.Millisecond
 )
 
@@ -157,6 +160,7 @@ const (
 	mostKeys   = 10
 	mostEvents = 40
 	mostNodes  = 100 // that are asked
+	mostHeld   = 100 // keys among which it looks for those that others want
 )
 
 // ask asks the nodes.
@@ -201,14 +205,15 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 	}
 	tops := []struct {
 		by   coord.By
+		most int
 		to   *[]coord.KeySummary
 		list coord.KeyList
 		err  error
 	}{
-		{by: coord.LongestHeld, to: &o.Held}, {by: coord.LongestWait, to: &o.Waited}, {by: coord.MostTaken, to: &o.Taken},
-		{by: coord.MostWaitedFor, to: &o.Wanted},
+		{by: coord.LongestHeld, most: mostHeld, to: &o.held}, {by: coord.LongestWait, most: mostKeys, to: &o.Waited},
+		{by: coord.MostTaken, most: mostKeys, to: &o.Taken}, {by: coord.MostWaitedFor, most: mostKeys, to: &o.Wanted},
 	}
-	top := func(i int) { tops[i].list, tops[i].err = locks.Top(ctx, mostKeys, tops[i].by) }
+	top := func(i int) { tops[i].list, tops[i].err = locks.Top(ctx, tops[i].most, tops[i].by) }
 	work.Go(func() { top(0) })
 	work.Go(func() { top(1) })
 	work.Go(func() { top(2); top(3) }) // a node takes four questions of another one at a time: these three, and Report
@@ -222,6 +227,7 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 			o.lacks(u.Name, u.Reason)
 		}
 	}
+	o.Held = o.held[:min(len(o.held), mostKeys)]
 	o.Unowned = o.Partitions
 	for _, n := range o.Nodes {
 		if n.Report == nil {
@@ -295,6 +301,12 @@ func (o *Overview) judge(long time.Duration) {
 		if name := [2]string{k.Key, k.Mode}; k.Waiters >= hotWaiters && !k.Expected && !told[name] {
 			told[name] = true
 			say("Key ", strconv.Quote(k.Key), " is hot: ", strconv.Itoa(k.Waiters), " callers wait for it.")
+		}
+	}
+	for _, k := range o.held {
+		held, waits := !k.Since.IsZero() && o.Time.Sub(k.Since) > longHold*long, !k.Waiting.IsZero() && o.Time.Sub(k.Waiting) > long
+		if k.Holder != nil && k.Wanted && held && !k.Expected && !waits {
+			say("Key ", strconv.Quote(k.Key), " is wanted, and callers may have given up. ", heldBy(&k, o.Time))
 		}
 	}
 	for _, k := range o.Waited {

@@ -16,6 +16,7 @@ func TestJudge(t *testing.T) {
 		return []coord.CallFailure{{Op: "lock", Time: now.Add(-d), Reason: "full", Error: "the server has reached maxmemory"}}
 	}
 	hot := coord.KeySummary{Key: "sku", Waiters: hotWaiters}
+	wanted := coord.KeySummary{Key: "sku", Wanted: true, Since: now.Add(-6 * time.Hour), Holder: &coord.Process{Name: "berta", Host: "vm", PID: 7}}
 	for _, tt := range []struct {
 		name, want string
 		o          Overview
@@ -48,6 +49,15 @@ func TestJudge(t *testing.T) {
 		{
 			"a key that is both", `Key "sku" is hot: 50 callers wait for it.`,
 			Overview{Taken: []coord.KeySummary{hot}, Wanted: []coord.KeySummary{hot}}, coord.NodeReport{},
+		},
+		{
+			"a lock that others want", `Key "sku" is wanted, and callers may have given up. It is held by berta (vm:7), for 6h0m0s.`,
+			Overview{held: []coord.KeySummary{wanted}}, coord.NodeReport{},
+		},
+		{"one that none wants", "", Overview{held: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: wanted.Since}}}, coord.NodeReport{}},
+		{
+			"one that is held for a moment", "",
+			Overview{held: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: now.Add(-time.Minute), Wanted: true}}}, coord.NodeReport{},
 		},
 		{
 			"the leadership", "", Overview{

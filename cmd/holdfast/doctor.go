@@ -62,7 +62,7 @@ func doctorCommand(s *settings) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&d.longWait, "long-wait", 10*time.Second, "for how long a caller may wait for a key")
+	cmd.Flags().DurationVar(&d.longWait, "long-wait", 5*time.Second, "for how long a caller may wait for a key")
 	return cmd
 }
 

@@ -216,6 +216,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	} else if len(list.Unanswered) == 0 {
 		d.ok("locks", "no caller waits for %v", d.longWait)
 	}
+	d.heldFor(ctx, c)
 	if list, err = c.Top(ctx, 1, coord.MostWaitedFor); err != nil || len(list.Keys) == 0 {
 		return
 	}
@@ -224,6 +225,33 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 			"key %q is hot: %d callers wait for it", k.Key, k.Waiters)
 	}
 }
+
+// heldFor looks for a lock that is held on and on while callers come, wait, and give up: none of them waits for long.
+func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
+	list, err := c.Top(ctx, mostHeld, coord.LongestHeld)
+	if err != nil {
+		return // what is wrong was said
+	}
+	for _, k := range list.Keys {
+		held, waits := !k.Since.IsZero() && time.Since(k.Since) > longHold*d.longWait, !k.Waiting.IsZero() && time.Since(k.Waiting) > d.longWait
+		if k.Holder == nil || !k.Wanted || k.Expected || !held || waits { // what waits was told
+			continue
+		}
+		text := fmt.Sprintf("key %q has been held for %s by %s (%s)", k.Key, since(k.Since), who(k.Holder), where(k.Holder))
+		if k.Label != "" {
+			text += fmt.Sprintf(", label %q", k.Label)
+		}
+		d.warn("locks", "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key (docs/runbook.md, HoldfastHeld)",
+			"%s; others have wanted it since, and may have given up", text)
+		return
+	}
+}
+
+// longHold is for how many times as long as a long wait a lock is held before doctor tells that others want it, and mostHeld among how many it looks.
+const (
+	longHold = 12
+	mostHeld = 100
+)
 
 // slowRenewal is what doctor calls a slow renewal of a node's session.
 const slowRenewal = 250 * time.Millisecond

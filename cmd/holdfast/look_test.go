@@ -302,6 +302,33 @@ func TestDoctor_CandidatesAreNotStuck(t *testing.T) {
 	n.diagnosis(0, "warn", "locks", `1 callers wait for key "stuck"`, "", "--long-wait", "100ms")
 }
 
+// A lock that is held on and on is told of, also where each caller that wants it gives up before its wait is long.
+func TestDoctor_CallersGiveUp(t *testing.T) {
+	n := newNamespace(t)
+	anna, berta := n.node("anna"), n.node("berta")
+	settled(t, anna, berta)
+	l, err := anna.Lock(coord.WithLabel(t.Context(), "export"), "stuck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Unlock() }()
+	quiet, err := berta.Lock(t.Context(), "quiet") // held for as long, and none wants it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = quiet.Unlock() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := berta.Lock(ctx, "stuck"); !errors.Is(err, coord.ErrLocked) {
+		t.Fatal(err)
+	}
+	await.Until(t, "doctor says so", func() bool {
+		out := n.start("doctor", "--long-wait", "100ms").want(0)
+		return strings.Contains(out, `WARN  locks: key "stuck" has been held for `) && strings.Contains(out, `, label "export"; others have wanted it since`) &&
+			!strings.Contains(out, `key "quiet" has been held`)
+	})
+}
+
 // Nodes with different keys refuse each other. Both are named, and why.
 func TestDoctor_NodesThatRefuseEachOther(t *testing.T) {
 	n := newNamespace(t)

@@ -25,7 +25,7 @@ func (o *options) longWait() time.Duration {
 	if o.short {
 		return 2 * time.Second
 	}
-	return 10 * time.Second
+	return 5 * time.Second // doctor's and the page's default
 }
 
 // A scene is a fault. It makes that happen, looks, and mends it.
@@ -35,7 +35,7 @@ type scene struct {
 }
 
 var scenes = []scene{
-	{"stuck holder", stuckHolder}, {"hot key", hotKey}, {"slow Redis", slowRedis}, {"full maxmemory", fullMemory}, {"wrong key", wrongKey},
+	{"stuck holder", stuckHolder}, {"callers that give up", impatient}, {"hot key", hotKey}, {"slow Redis", slowRedis}, {"full maxmemory", fullMemory}, {"wrong key", wrongKey},
 }
 
 // run plays the scenes, in one cluster.
@@ -77,7 +77,7 @@ func run(ctx context.Context, o *options) (err error) {
 func (w *world) say(format string, args ...any) { fmt.Fprintf(w.out, format+"\n", args...) }
 
 // limit is for how long something may take to be told.
-const limit = time.Minute
+const limit = 2 * time.Minute
 
 // A line is the parts of a line that has to be there.
 type line []string

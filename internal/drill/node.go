@@ -60,6 +60,7 @@ type task struct {
 	Label   string
 	Callers int           // of wait and hammer
 	Hold    time.Duration // of hammer, for each lock
+	Waits   time.Duration // of hammer: for how long a caller waits; 0: until the end of the task
 }
 
 // run is a service that locks, as an application would have it: a page, metrics, and requests that take locks. It ends with its input.
@@ -162,13 +163,19 @@ func (s *service) begin(w http.ResponseWriter, r *http.Request) {
 // lock waits for a key, and as hammer goes on to lock it. A hold lasts for as long as it is told, or until the end of the task.
 func (s *service) lock(ctx context.Context, t *task) {
 	for ctx.Err() == nil {
-		err := s.locks.Do(ctx, t.Key, func(ctx context.Context, _ coord.Lock) error {
+		waits, cancel := context.WithCancel(ctx)
+		if t.Waits > 0 {
+			cancel()
+			waits, cancel = context.WithTimeout(ctx, t.Waits)
+		}
+		err := s.locks.Do(waits, t.Key, func(ctx context.Context, _ coord.Lock) error {
 			select {
 			case <-time.After(t.Hold):
 			case <-ctx.Done():
 			}
 			return nil
 		})
+		cancel()
 		if t.Do == "wait" || errors.Is(err, coord.ErrClosed) {
 			return
 		}

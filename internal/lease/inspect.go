@@ -14,6 +14,7 @@ type Glance struct {
 	Locked  bool          // a caller of this process has the lock
 	Kept    bool          // this process has a hold, and no caller has the lock
 	Held    time.Duration // since the turn began, if that is known
+	Wanted  bool          // others were seen to ask for the key since, and may have given up
 	Waiting int           // callers of this process
 	Waited  time.Duration // by the first of them
 	Turns   int           // that began under the hold
@@ -74,7 +75,7 @@ func (p *Partition) glance(name string, k *Key, now Moment) Glance {
 	switch k.q.State() {
 	case handoff.Turn:
 		if g.Kept = k.empty(); !g.Kept {
-			g.Locked, g.Held = true, k.held(now)
+			g.Locked, g.Held, g.Wanted = true, k.held(now), k.wantedSince()
 		}
 	case handoff.Lingering:
 		g.Kept = true

@@ -26,7 +26,7 @@ type Key struct {
 	// In brackets: the methods for which it is there.
 	seen    uint64 // the token of the turn that was looked at last, for operators (Overdue, held)
 	since   Moment // when that turn began, or was first looked at (Overdue, held); or the lingering (Relax)
-	told    bool   // a record was written of that turn (Overdue)
+	notes   notes  // of that turn (Overdue, Count)
 	used    bool   // a turn has begun since the hold was last verified (Snapshot)
 	listed  bool   // the key is in the shell's list of those that linger (Keep, finish, shelve, tidy); the shell calls Relax for each
 	shelved bool   // it is on the partition's shelf (EndOwn, shelve, tidy)
@@ -36,6 +36,38 @@ type Key struct {
 	moved   uint8  // consecutive nodes that were asked and did not own the partition, 255 at most (Redirect). A turn clears it
 
 	first Turn // as a rule the only one
+}
+
+// notes are what is known of a turn besides when it began. They are bits, as a key has no room for one more field.
+type notes uint8
+
+const (
+	noteTold   notes = 1 << iota // a record was written of it
+	noteWanted                   // others have asked for the key meanwhile
+)
+
+// look stamps the turn that runs, so that Lock and Unlock need not, and notes whether others want the key.
+func (k *Key) look(now Moment) {
+	t := k.turn
+	if k.seen != t.fence {
+		k.seen, k.since, k.notes = t.fence, now, 0
+		if t.began != Unmeasured {
+			k.since = t.began
+		}
+	}
+	if k.isWanted() {
+		k.notes |= noteWanted
+	}
+}
+
+// isWanted reports whether another caller or node asks for the key, now.
+func (k *Key) isWanted() bool {
+	return k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0
+}
+
+// wantedSince reports whether others were seen to ask for the key since the turn that runs began.
+func (k *Key) wantedSince() bool {
+	return k.isWanted() || k.seen == k.turn.fence && k.notes&noteWanted != 0
 }
 
 // askElsewhere notes that one more node that was asked does not own the partition.

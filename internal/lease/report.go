@@ -13,11 +13,12 @@ type Counts struct {
 	Kept    int    // keys without a caller
 	Waiting int    // callers
 	First   Moment // when the first of those began to wait that wait for another caller and are not expected, or was first looked at; 0: none was yet
+	Held    Moment // when the first lock began that others were seen to want since, and is not expected; 0: there is none
 }
 
-// Count adds the partition to the counts of all. It calls rest as Survey does. expected reports whether
+// Count adds the partition to the counts of all. It stamps what it sees for the first time, and calls rest as Survey does. expected reports whether
 // callers wait for a key for long as a matter of course.
-func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint64), expected func(key string) bool) {
+func (p *Partition) Count(now Moment, rest func() bool, to *Counts, granted func(Path, uint64), expected func(key string) bool) {
 	if p.own != nil {
 		to.Owned++
 	}
@@ -30,6 +31,10 @@ func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint6
 			to.Kept++
 		case state == handoff.Turn:
 			to.Locked++
+			k.look(now)
+			if since := k.longest(now); k.notes&noteWanted != 0 && (to.Held == 0 || since < to.Held) && !expected(k.name) {
+				to.Held = max(since, 1)
+			}
 		}
 		if n := k.q.Waiting(); n > 0 {
 			to.Waiting += n
@@ -41,6 +46,14 @@ func (p *Partition) Count(rest func() bool, to *Counts, granted func(Path, uint6
 			})
 		}
 	})
+}
+
+// longest is since when a caller may have the lock without a break. The turn may be longer than any caller has been inside.
+func (k *Key) longest(now Moment) Moment {
+	if p := k.turn.pledge; p != nil {
+		return max(k.since, p.callers.Stays(now))
+	}
+	return k.since
 }
 
 // An Overdue is a key that callers of this process have waited for, or that one of them has held, for long.
@@ -67,19 +80,12 @@ func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Durati
 	at := &pace{rest: rest}
 	p.walkAt(at, func(k *Key) {
 		if t := k.turn; k.q.State() == handoff.Turn {
-			if k.seen != t.fence {
-				k.seen, k.since, k.told = t.fence, now, false
-				if t.began != Unmeasured {
-					k.since = t.began
+			k.look(now)
+			if hold > 0 && k.notes&noteTold == 0 {
+				if since := k.longest(now); now-since >= hold {
+					f(Overdue{Key: k.name, Since: since, Fence: t.fence, Tag: p.table.tags[k]})
+					k.notes |= noteTold
 				}
-			}
-			since := k.since
-			if hold > 0 && !k.told && t.pledge != nil {
-				since = max(since, t.pledge.callers.Stays(now)) // the turn may be longer than any caller has been inside
-			}
-			if hold > 0 && !k.told && now-since >= hold {
-				f(Overdue{Key: k.name, Since: since, Fence: t.fence, Tag: p.table.tags[k]})
-				k.told = true
 			}
 		}
 		if wait > 0 && k.q.Waiting() > 0 {

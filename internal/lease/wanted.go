@@ -19,7 +19,7 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	if k.wanted == nil {
 		k.wanted = make(chan struct{})
 		t.OnEnd(func(error) {}) // an Unlock in the usual case would leave the channel open
-		if k.q.Waiting() > 0 || k.q.Recalled() || k.others != nil && len(k.others.queue) > 0 {
+		if k.isWanted() {
 			k.tellWanted()
 		}
 	}

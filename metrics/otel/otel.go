@@ -203,6 +203,7 @@ func (t *Telemetry) Register(c *coord.Coordinator) (stop func() error, err error
 		name, unit, text string
 	}{
 		{&x.granted, "holdfast.lock.granted", "{lock}", "Locks granted."},
+		{&x.gaveUp, "holdfast.lock.wait.failed", "{caller}", "Callers that waited and went away without the lock."},
 		{&x.lost, "holdfast.lock.lost", "{lock}", "Locks lost while they were held."},
 		{&x.begun, "holdfast.session.begun", "{session}", "Sessions begun. After each but the first all locks were lost."},
 	}
@@ -225,6 +226,7 @@ func (t *Telemetry) Register(c *coord.Coordinator) (stop func() error, err error
 	}{
 		{&x.grace, "holdfast.grace.remaining", "For how long the arbiter grants nothing new, 0 as a rule."},
 		{&x.longest, "holdfast.lock.wait.longest", "How long the caller has waited that waits for longest, now."},
+		{&x.held, "holdfast.lock.hold.longest", "How long the lock is held that is held for longest, of those that others were seen to want since."},
 	} {
 		if *g.to, err = t.meter.Float64ObservableGauge(g.name, metric.WithUnit("s"), metric.WithDescription(g.text)); err != nil {
 			return nil, fmt.Errorf("otel: %s: %w", g.name, err)
@@ -243,8 +245,8 @@ type observed struct {
 	c *coord.Coordinator
 
 	locks, partitions, sessions, guardians metric.Int64ObservableUpDownCounter
-	granted, lost, begun                   metric.Int64ObservableCounter
-	grace, longest                         metric.Float64ObservableGauge
+	granted, lost, begun, gaveUp           metric.Int64ObservableCounter
+	grace, longest, held                   metric.Float64ObservableGauge
 }
 
 func (x *observed) collect(_ context.Context, o metric.Observer) error {
@@ -253,6 +255,10 @@ func (x *observed) collect(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(x.locks, int64(n), metric.WithAttributes(attribute.String("holdfast.state", state)))
 	}
 	o.ObserveFloat64(x.longest, s.LongestWait.Seconds())
+	o.ObserveFloat64(x.held, s.LongestHold.Seconds())
+	for _, reason := range []string{"locked", "unavailable", "canceled"} {
+		o.ObserveInt64(x.gaveUp, int64(s.GaveUp[reason]), metric.WithAttributes(attribute.String("error.type", reason)))
+	}
 	o.ObserveInt64(x.partitions, int64(s.Owned))
 	o.ObserveInt64(x.guardians, int64(s.Guardians))
 	up := int64(0)

@@ -39,7 +39,7 @@ type collector struct {
 	wait, hold, arbiter                                *prometheus.Desc
 	count, granted, lost, calls, failed                *prometheus.Desc
 	partitions, sessions, grace, up, buried, deadlocks *prometheus.Desc
-	longest                                            *prometheus.Desc
+	longest, held, gaveUp                              *prometheus.Desc
 	guardians, promised, nodes                         *prometheus.Desc
 }
 
@@ -52,6 +52,8 @@ func (c *collector) describe(labels prometheus.Labels) {
 	}
 	add(&c.wait, "lock_wait_duration_seconds", "How long granted locks were waited for, those that waited.")
 	add(&c.longest, "lock_longest_wait_seconds", "How long the caller has waited that waits for longest, now.")
+	add(&c.gaveUp, "lock_wait_failed_total", "Callers that waited and went away without the lock.", "reason")
+	add(&c.held, "lock_longest_wanted_hold_seconds", "How long the lock is held that is held for longest, of those that others were seen to want since.")
 	add(&c.hold, "lock_hold_duration_seconds", "How long locks were held. Of warm keys and the node's own it is a sample.")
 	add(&c.arbiter, "arbiter_call_duration_seconds", "How long calls of the arbiter took.", "operation", "error")
 	add(&c.count, "lock_count", "Keys that are locked or kept, and callers that wait, now.", "state")
@@ -98,6 +100,10 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.count, float64(s.Kept), "kept")
 	gauge(c.count, float64(s.Waiting), "waiting")
 	gauge(c.longest, s.LongestWait.Seconds())
+	gauge(c.held, s.LongestHold.Seconds())
+	for _, reason := range []string{"locked", "unavailable", "canceled"} {
+		counter(c.gaveUp, s.GaveUp[reason], reason)
+	}
 	for _, p := range []coord.Path{coord.PathTurn, coord.PathOwn, coord.PathForwarded, coord.PathArbiter} {
 		counter(c.granted, s.Granted[p], p.String())
 	}

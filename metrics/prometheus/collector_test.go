@@ -59,6 +59,11 @@ func TestCollector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.Lock(ctx, "held"); err == nil {
+		t.Fatal("a lock that is held was granted")
+	}
 	if err := c.Break(t.Context(), "held", held.Fence(), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +122,8 @@ func TestCollector(t *testing.T) {
 		"holdfast_grace_remaining_seconds": 0, "holdfast_lock_count held": 0, "holdfast_node_count unlinked": 0, "holdfast_node_count refused": 0,
 		"holdfast_node_count missing": 0, "holdfast_node_count unlisted": 0,
 		"holdfast_arbiter_call_duration_seconds  open": 1, "holdfast_arbiter_call_failed_total open full": 0, "holdfast_lock_longest_wait_seconds": 0,
+		"holdfast_lock_longest_wanted_hold_seconds": 0, "holdfast_lock_wait_failed_total locked": 1, "holdfast_lock_wait_failed_total canceled": 0,
+		"holdfast_lock_wait_failed_total unavailable": 0,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v, want %v, of %v", name, v, want, got)
