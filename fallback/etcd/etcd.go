@@ -188,6 +188,9 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		if large {
 			return nil, fmt.Errorf("%w: %w", fallback.TooLarge(changes[:n], "the server's --max-request-bytes"), err)
 		}
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return nil, s.full(ctx, changes[:n], err)
+		}
 		if err != nil {
 			return nil, s.explain(err)
 		}
@@ -204,6 +207,25 @@ func tooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) || err != nil && strings.Contains(err.Error(), "received message larger than max")
 }
 
+// full returns the error of changes that a cluster has no room for. It looks whether they were made all the same: the first transaction
+// beyond the quota is executed, and answered so.
+func (s *store) full(ctx context.Context, changes []fallback.Change, err error) error {
+	keys := make([]string, len(changes))
+	for i := range changes {
+		keys[i] = changes[i].Key
+	}
+	look, unread := s.Load(ctx, keys)
+	if unread != nil {
+		return err
+	}
+	for i := range changes {
+		if look.Values[i].Version != changes[i].Version {
+			return err
+		}
+	}
+	return s.explain(err)
+}
+
 // explain marks errors that an operator has to see to. With them nothing was executed.
 func (s *store) explain(err error) error {
 	switch {
@@ -215,7 +237,9 @@ func (s *store) explain(err error) error {
 		return refusal("the cluster does not let the client in: %w", err)
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return refusal("the server's --max-txn-ops is less than 128, its default: %w", err)
-	case errors.Is(err, rpctypes.ErrNoSpace), errors.Is(err, rpctypes.ErrTooManyRequests):
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: the cluster is at its --quota-backend-bytes: compact and defragment it, then disarm the alarm: %w", fallback.ErrFull, err)
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return fmt.Errorf("%w: %w", fallback.ErrNotSent, err)
 	}
 	return err

@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/arbitertest"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/storetest"
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 	"github.com/holdfast-go/holdfast/internal/takes"
@@ -159,6 +161,68 @@ func TestEtcd_ALowerLimit(t *testing.T) {
 	}
 	storetest.Many(t, s, storetest.Names("k", 60), 40_000, nil)
 	storetest.TooManySessions(t, s, 200_000)
+}
+
+// A cluster that is at its quota takes no new prefix, and says so. Records go on, as servers do not count what is nested in a transaction. One that did would
+// execute the first transaction beyond the quota, and answer as if it had not: of that it is not known whether it was executed.
+func TestEtcd_AFullCluster(t *testing.T) {
+	c := startCluster(t, 1, "--quota-backend-bytes", "2000000")
+	client := c.client()
+	s := newStore(client, &Options{Prefix: "full/"})
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look, err := s.Load(t.Context(), []string{"k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := []fallback.Change{{Key: "k", Value: []byte("v")}}
+	executed := newStore(&clientv3.Client{KV: &beyondQuota{client.KV}}, &Options{Prefix: "full/"})
+	if _, err := executed.Swap(t.Context(), look.Server, change); err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrNotSent) {
+		t.Errorf("executed, and answered as beyond the quota: %v", err)
+	}
+	await.Until(t, "the cluster is full", func() bool {
+		_, err := client.Put(t.Context(), "other", strings.Repeat("v", 200_000))
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
+	if look, err = s.Load(t.Context(), []string{"k"}); err != nil || string(look.Values[0].Value) != "v" {
+		t.Fatal(look, err)
+	}
+	change[0].Version = look.Values[0].Version
+	if done, err := s.Swap(t.Context(), look.Server, change); err != nil && !errors.Is(err, fallback.ErrFull) || err == nil && !done[0] {
+		t.Errorf("got %v, %v: servers of today do not count what is nested in a transaction", done, err)
+	}
+	if err := newStore(client, &Options{Prefix: "another/"}).Open(t.Context()); !errors.Is(err, fallback.ErrFull) {
+		t.Errorf("a new prefix: got %v, want ErrFull", err)
+	}
+}
+
+// beyondQuota executes transactions that write, and answers as a cluster does that is beyond its quota with them.
+type beyondQuota struct{ clientv3.KV }
+
+func (k beyondQuota) Txn(ctx context.Context) clientv3.Txn { return &beyondTxn{Txn: k.KV.Txn(ctx)} }
+
+type beyondTxn struct {
+	clientv3.Txn
+	compares bool
+}
+
+func (x *beyondTxn) If(all ...clientv3.Cmp) clientv3.Txn {
+	x.Txn, x.compares = x.Txn.If(all...), true
+	return x
+}
+
+func (x *beyondTxn) Then(all ...clientv3.Op) clientv3.Txn {
+	x.Txn = x.Txn.Then(all...)
+	return x
+}
+
+func (x *beyondTxn) Commit() (*clientv3.TxnResponse, error) {
+	r, err := x.Txn.Commit()
+	if err == nil && x.compares {
+		return nil, rpctypes.ErrNoSpace
+	}
+	return r, err
 }
 
 func TestEtcd_Refuses(t *testing.T) {

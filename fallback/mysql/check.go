@@ -249,6 +249,8 @@ func failed(err error) error {
 		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap says of what
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	case numberOf(err) == 1021 || numberOf(err) == 1114: // of a statement, and of no commit
+		return fmt.Errorf("%w: the server's disk, or the table's space, is full: %w", fallback.ErrFull, err)
 	case errors.Is(err, fallback.ErrNotSent):
 		return err
 	case errors.Is(err, sqldriver.ErrBadConn) || readOnly(err) || unavailable[numberOf(err)]:

@@ -38,6 +38,31 @@ func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
 	}
 }
 
+// A server without room takes no change, and says so.
+func TestMySQL_AFullDisk(t *testing.T) {
+	s := startServer(t)
+	st := newStore(s.config("root"), options())
+	if err := st.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	look, err := st.Load(t.Context(), []string{"k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := []fallback.Change{{Key: "k", Value: []byte("v")}}
+	for _, number := range []string{"1114", "1021"} {
+		s.must(`CREATE TRIGGER hf.no_room BEFORE INSERT ON hf.holdfast FOR EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = ` + number)
+		if _, err := st.Swap(t.Context(), look.Server, change); !errors.Is(err, fallback.ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
+		}
+		s.must(`DROP TRIGGER hf.no_room`)
+	}
+	if done, err := st.Swap(t.Context(), look.Server, change); err != nil || !done[0] {
+		t.Errorf("with room again: %v, %v", done, err)
+	}
+}
+
 // A server's defaults change nothing, and names that only collations take for one are two.
 func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
 	s := startServer(t, "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--autocommit=0", "--default-time-zone=+05:30",

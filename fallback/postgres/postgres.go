@@ -305,6 +305,8 @@ func failed(err error) error {
 	switch text := refusals[codeOf(err)]; {
 	case err == nil || errors.Is(err, fallback.ErrRefused):
 		return err
+	case codeOf(err) == "53100":
+		return fmt.Errorf("%w: the server's disk is full: %w", fallback.ErrFull, err)
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	case pgconn.SafeToRetry(err):
