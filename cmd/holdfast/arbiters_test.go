@@ -92,6 +92,17 @@ func TestArbiters(t *testing.T) {
 			arbiter: redisarbiter.New(c, &redisarbiter.Options{ColdStart: true}),
 		}
 		x.works()
+		one := redis.NewClient(&redis.Options{Addr: addrs[2]})
+		defer one.Close()
+		if err := one.ConfigSet(t.Context(), "maxmemory", "100kb").Err(); err != nil {
+			t.Fatal(err)
+		}
+		status, text := x.run("doctor")
+		for _, want := range []string{"FAIL  memory of " + addrs[2] + ": ", "OK    memory of " + addrs[0] + ": ", "OK    memory of " + addrs[1] + ": "} {
+			if status != 1 || !strings.Contains(text, want) {
+				t.Errorf("one master is full: status %d, no %q: %s", status, want, text)
+			}
+		}
 	})
 }
 

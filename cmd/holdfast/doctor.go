@@ -261,7 +261,8 @@ func (d *doctor) messages(ctx context.Context, ns fallback.Namespace) {
 func (d *doctor) server(ctx context.Context, a *arbiter) {
 	c, ok := a.redis.(*redis.Client)
 	if !ok {
-		return // of a cluster each master is looked at by Advise, and each Attach compares the clocks of other arbiters
+		d.masters(ctx, a) // Advise looks at their other settings, and each Attach compares the clocks of other arbiters
+		return
 	}
 	sent := time.Now()
 	now, err := c.Time(ctx).Result()
@@ -280,24 +281,8 @@ func (d *doctor) server(ctx context.Context, a *arbiter) {
 		d.warn("server", "permit INFO to the user: README has the ACL", "INFO: %v", err)
 		return
 	}
-	fields := make(map[string]string)
-	for line := range strings.Lines(info) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	var used, most int64
-	_, _ = fmt.Sscan(fields["used_memory"], &used)
-	_, _ = fmt.Sscan(fields["maxmemory"], &most)
-	switch {
-	case most > 0 && used >= most*95/100:
-		d.fail("memory", "free memory or raise maxmemory now: at the limit no new lock is granted; those that are held stay",
-			"%d of %d bytes are used, maxmemory-policy %s", used, most, fields["maxmemory_policy"])
-	case most > 0 && used >= most*80/100:
-		d.warn("memory", "free memory or raise maxmemory", "%d of %d bytes are used, maxmemory-policy %s", used, most, fields["maxmemory_policy"])
-	default:
-		d.ok("memory", "%d bytes are used of maxmemory %d (0: no limit)", used, most)
-	}
+	fields := infoFields(info)
+	d.memory("memory", fields)
 	if fields["role"] == "slave" {
 		d.fail("role", "give the primary's address, or redis+sentinel://", "this server is a replica")
 	}
