@@ -106,7 +106,9 @@ func escape(b *strings.Builder, s string) {
 }
 
 // PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the handler, decoded: of "/orders/{id}"
-// and PathValue("id"), or what another router has given to [http.Request.SetPathValue].
+// and PathValue("id"), or what another router has given to [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were
+// sent: of /orders/4%32 "4%32". These are decoded here, so that one order has one key, however its path is written; the router's
+// own parameter stays as it was sent. Where the path leaves open whether a value is decoded, the request is answered with 400.
 //
 // The mux sets it before it calls the handler. So the middleware has to be around the handler that is registered and not around
 // the mux, where no request has path values: those are answered with 500, see [ErrPattern].
@@ -117,8 +119,56 @@ func PathValue(name string) KeyFunc {
 		if v == "" && !hasWildcard(r.Pattern, name) {
 			return "", fmt.Errorf("%w: {%s} in pattern %q", ErrPattern, name, r.Pattern)
 		}
+		v, err := decoded(place, name, v, r)
+		if err != nil {
+			return "", err
+		}
 		return checked(place, v)
 	}
+}
+
+// decoded returns the value of a wildcard decoded once: routers that match RawPath give it as it was sent. Which of the two v is, the path
+// says: a value as sent is part of RawPath, and a decoded one is not, but for paths made to confuse, such as /%37/%2537 with the value "%37".
+func decoded(place, name, v string, r *http.Request) (string, error) {
+	if r.URL.RawPath == "" || strings.IndexByte(v, '%') < 0 {
+		return v, nil
+	}
+	var sent, plain bool
+	if fills(r.Pattern, name) {
+		sent = strings.Contains(r.URL.RawPath+"/", "/"+v+"/")
+		plain = strings.HasSuffix(r.URL.Path, "/"+v)
+		for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+			s, err := url.PathUnescape(segment)
+			plain = plain || err == nil && s == v
+		}
+	}
+	if !sent && !plain { // v is part of a segment, or what is outside has changed the path
+		sent, plain = strings.Contains(r.URL.RawPath, v), strings.Contains(r.URL.Path, v)
+	}
+	switch {
+	case sent && plain:
+		return "", &KeyError{place, "is in the path in two ways"}
+	case sent:
+		s, err := url.PathUnescape(v)
+		if err != nil {
+			return "", &KeyError{place, "is not encoded well"}
+		}
+		return s, nil
+	}
+	return v, nil
+}
+
+// fills reports whether the wildcard is all of a segment of the pattern, or all of its rest: {id}, {id...}, :id, *id or *.
+func fills(pattern, name string) bool {
+	for segment := range strings.SplitSeq(pattern, "/") {
+		switch segment {
+		case "{" + name + "}", "{" + name + "...}", ":" + name, "*" + name:
+			return true
+		case "*":
+			return name == "*"
+		}
+	}
+	return false
 }
 
 // hasWildcard reports whether a pattern has the wildcard: {id}, {id...} or {id:...}, or, in those of

@@ -159,6 +159,58 @@ func TestSkipAndPatternsThatDoNotFit(t *testing.T) {
 	}
 }
 
+// A value that a router other than the mux has set, from the path as it was sent or from the decoded one, is decoded once.
+func TestPathValuesThatWereSetAsTheyWereSent(t *testing.T) {
+	for _, x := range []struct{ target, pattern, name, value, want string }{
+		{"/orders/%37", "/orders/{id}", "id", "%37", "7"},
+		{"/orders/%2537", "/orders/{id}", "id", "%37", "%37"}, // there is no RawPath: it is decoded
+		{"/orders/%2537%37", "/orders/{id}", "id", "%2537%37", "%377"},
+		{"/orders/%2537%37", "/orders/:id", "id", "%377", "%377"}, // as Gin says
+		{"/orders/%2525%37", "/orders/{id}", "id", "%2525%37", "%257"},
+		{"/orders/%2525%37", "/orders/{id}", "id", "%257", "%257"},
+		{"/orders/a%2Fb", "/orders/{id}", "id", "a%2Fb", "a/b"},
+		{"/orders/%00%37", "/orders/{id}", "id", "%00%37", ""},
+		{"/orders/%37/payment", "/orders/{id:[0-9%]+}/payment", "id", "%37", "7"},
+		{"/orders/no-%37", "/orders/no-:id", "id", "%37", "7"},
+		{"/files/a/%62", "/files/*", "*", "a/%62", "a/b"},
+		{"/files/%25a/%62", "/files/{rest...}", "rest", "%a/b", "%a/b"},
+		{"/files/%25a/%62", "/files/*rest", "rest", "/%a/b", "/%a/b"}, // as Gin says
+		{"/files/%253%33", "/files/{rest...}", "rest", "%33", "%33"},  // which RawPath ends with
+		{"/a/%37/%2537", "/a/{x}/{y}", "y", "%37", ""},                // made to confuse
+		{"/a/%37/%2537", "/a/{x}/{y}", "y", "%2537", "%37"},
+		{"/no-%37/%37/%2537", "/no-:id/:x/:y", "id", "%37", ""},
+	} {
+		r := post(x.target)
+		r.Pattern = x.pattern
+		r.SetPathValue(x.name, x.value)
+		key, err := middleware.PathValue(x.name)(r)
+		if _, refused := errors.AsType[*middleware.KeyError](err); key != x.want || refused != (x.want == "") {
+			t.Errorf("%s, %s = %q: %q, %v; want %q", x.target, x.name, x.value, key, err, x.want)
+		}
+	}
+}
+
+// A mux sets decoded values: none is decoded twice, whatever the path.
+func FuzzPathValuesOfTheMux(f *testing.F) {
+	f.Add("/a/%37/%2537/%2525")
+	f.Add("/a/b%2Fc/%253%33/%25/%3")
+	f.Fuzz(func(t *testing.T, path string) {
+		u, err := url.ParseRequestURI(path)
+		if err != nil || !strings.HasPrefix(path, "/") {
+			return
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("/a/{x}/{y}/{rest...}", func(_ http.ResponseWriter, r *http.Request) {
+			for _, name := range []string{"x", "y", "rest"} {
+				if key, err := middleware.PathValue(name)(r); err == nil && key != r.PathValue(name) {
+					t.Errorf("%s: %s is %q, of %q", path, name, key, r.PathValue(name))
+				}
+			}
+		})
+		mux.ServeHTTP(httptest.NewRecorder(), &http.Request{Method: http.MethodPost, URL: u, Host: "h"})
+	})
+}
+
 func TestWhatAClientIsToldOfItsKey(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	for _, x := range []struct {

@@ -61,7 +61,7 @@ type Answer[H any] struct {
 // Run tests the adapter.
 func Run[H any](t *testing.T, s Suite[H]) {
 	for name, test := range map[string]func(*testing.T){
-		"AnswersAreReplayed": s.answers, "Serialize": s.serialize, "Panics": s.panics, "Coalesce": s.coalesce, "Streams": s.streams,
+		"AnswersAreReplayed": s.answers, "Serialize": s.serialize, "OneKeyHoweverWritten": s.encoded, "Panics": s.panics, "Coalesce": s.coalesce, "Streams": s.streams,
 		"ClientGone": s.clientGone, "AroundTheAdapter": s.bypasses, "FilesOfForms": s.files,
 	} {
 		t.Run(name, test)

@@ -45,6 +45,26 @@ func (s Suite[H]) serialize(t *testing.T) {
 	}
 }
 
+// encoded: the ways to write a path make one key, and a "%" that was sent as "%25" stays one.
+func (s Suite[H]) encoded(t *testing.T) {
+	locked := ""
+	h := s.Mount(Route, s.Text(func(r *http.Request, _ string) (int, string) {
+		l, _ := middleware.Lock(r.Context())
+		locked = l.Key()
+		return http.StatusOK, "done"
+	}), serialize(t))
+	for path, id := range map[string]string{
+		"/orders/7": "7", "/orders/%37": "7", "/orders/a:7": "a:7", "/orders/a%3A7": "a:7", "/orders/a%3a%37": "a:7",
+		"/orders/%2537": "%37", "/orders/%2537%37": "%377", "/orders/%2525%37": "%257",
+	} {
+		locked = ""
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil)); locked != middleware.JoinKey("order", id) {
+			t.Errorf("%s: %d, key %q", path, w.Code, locked)
+		}
+	}
+}
+
 // panics: a panic goes on to the router's own middleware, and leaves no lock.
 func (s Suite[H]) panics(t *testing.T) {
 	n := 0
