@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"testing"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
@@ -149,24 +150,62 @@ func Example_gin() {
 	// 409 {"error":"no money for order/42"} [true]
 }
 
-func Example_fiber() {
-	locks := newLocks()
-	defer locks.Close(context.Background())
-	store := middleware.NewMemoryStore(nil)
-
-	app := fiber.New()
-	app.Post("/orders/:id/payment", func(c fiber.Ctx) error { return c.SendString("paid for " + c.Params("id")) })
+func fiberInMux(locks *coord.Coordinator, store middleware.Store) *http.ServeMux {
+	payments := fiber.New() // what the middlewares are for, and nothing else
+	payments.Post("/orders/:id/payment", func(c fiber.Ctx) error { return c.SendString("paid for " + c.Params("id")) })
+	others := fiber.New()
+	others.Get("/orders/:id", func(c fiber.Ctx) error { return c.SendString("order " + c.Params("id")) })
 
 	byOrder := middleware.Key("order", middleware.PathValue("id"))
 	idempotent := middleware.Idempotent(locks, store, middleware.Unscoped, nil)
 	serialize := middleware.Serialize(locks, byOrder, nil)
-	mux := http.NewServeMux() // of net/http, around the app
-	mux.Handle("POST /orders/{id}/payment", idempotent(serialize(adaptor.FiberApp(app))))
-	mux.Handle("/", adaptor.FiberApp(app))
-	pay(mux)
+	mux := http.NewServeMux() // of net/http, around both
+	mux.Handle("POST /orders/{id}/payment", idempotent(serialize(adaptor.FiberApp(payments))))
+	mux.Handle("/", adaptor.FiberApp(others))
+	return mux
+}
+
+func Example_fiber() {
+	locks := newLocks()
+	defer locks.Close(context.Background())
+	pay(fiberInMux(locks, middleware.NewMemoryStore(nil)))
 	// Output:
 	// 200 paid for 42 []
 	// 200 paid for 42 [true]
+}
+
+// Fiber takes more paths for a route than the mux does. None of them leads around the middlewares.
+func TestFiberHasNoWayAroundTheMiddlewares(t *testing.T) {
+	locks := newLocks()
+	defer locks.Close(context.Background())
+	h := fiberInMux(locks, middleware.NewMemoryStore(nil))
+	send := func(method, path string) *httptest.ResponseRecorder {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
+		r.RequestURI = path // with "#", which is a part of the path for net/http
+		r.Header.Set("Idempotency-Key", "k")
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, path := range []string{
+		"/orders/42/payment", "/orders/42/payment/", "/Orders/42/Payment", "/orders/42/payment#", "/orders/42/payment#x", "/orders/4%32/payment",
+		"/orders/42/x/..%2Fpayment", "/orders/42/x/%2e%2e/payment", "/orders/42/p%61yment",
+	} {
+		ran := false
+		for range 2 {
+			w := send(http.MethodPost, path)
+			paid := strings.HasPrefix(w.Body.String(), "paid for ")
+			if paid && ran && w.Header().Get(middleware.ReplayedHeader) == "" {
+				t.Errorf("%s: paid twice", path)
+			}
+			ran = ran || paid
+		}
+		if path == "/orders/42/payment" && !ran {
+			t.Errorf("%s: not paid", path)
+		}
+	}
+	if w := send(http.MethodGet, "/orders/42"); w.Body.String() != "order 42" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
 }
 
 // What docs/routers.md warns of: the lock is gone when the handler runs.
