@@ -2,8 +2,10 @@ package holdgrpc
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 
 // A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells. It goes once: the owner serves
 // the call, whatever owner it takes the key to have. If the owner cannot be connected to within a second, the first node serves it.
+// A handler's error sends no call elsewhere, also if it is one of Route's that the handler got from another server.
 // A connection that is not connected, and that no call has asked for in the last 10 minutes, is closed when another one is made.
 type Follower struct {
 	opts []grpc.DialOption
@@ -61,8 +64,10 @@ func (f *Follower) Close() error {
 func (f *Follower) Unary(
 	ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	err := invoke(metadata.AppendToOutgoingContext(ctx, followHeader, "1"), method, req, res, cc, opts...)
-	reason, target := redirect(err)
+	nonce, trailer := rand.Text(), metadata.MD(nil)
+	asking := metadata.AppendToOutgoingContext(ctx, nonceHeader, nonce)
+	err := invoke(asking, method, req, res, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
+	reason, target := redirect(err, trailer, nonce)
 	if reason != ReasonNotOwner {
 		return err
 	}
@@ -90,14 +95,17 @@ func (f *Follower) Stream(
 // ask returns where to go, empty if nowhere else. It sends no message, and does not close its side:
 // for a handler without Route that would be a call.
 func (f *Follower) ask(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer) string {
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, followHeader, "ask"), patience)
+	nonce := rand.Text()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, nonceHeader, nonce, followHeader, "ask"), patience)
 	defer cancel()
 	s, err := stream(ctx, desc, cc, method)
-	if err == nil {
-		err = s.RecvMsg(&nothing{})
+	if err != nil {
+		return ""
 	}
-	if reason, target := redirect(err); reason == ReasonNotOwner {
-		return target
+	if err := s.RecvMsg(&nothing{}); err != nil {
+		if reason, target := redirect(err, s.Trailer(), nonce); reason == ReasonNotOwner {
+			return target
+		}
 	}
 	return ""
 }

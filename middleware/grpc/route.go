@@ -16,7 +16,12 @@ import (
 
 // Metadata and details by which a [Follower] and [Route] understand each other.
 const (
-	followHeader = "holdfast-follow" // "1": the caller can go to the owner; "ask": it only wants to know the owner
+	// In the metadata of a call: the caller can go to the owner. Route puts the same text into the trailer of its answer, so that the
+	// status of a handler, which may have come from elsewhere, is not taken for one. Handlers do not get it.
+	nonceHeader = "holdfast-nonce"
+
+	// "ask": the caller only wants to know the owner. "1", of Followers of before: it can go there, and has no nonce.
+	followHeader = "holdfast-follow"
 
 	ReasonNotOwner = "NOT_OWNER" // of errdetails.ErrorInfo: the metadata "target" says where to call
 	reasonOwner    = "OWNER"     // the same, in answer to "ask": call here
@@ -68,44 +73,56 @@ var noRetry = metadata.Pairs("grpc-retry-pushback-ms", "-1")
 
 // Unary is for grpc.UnaryInterceptor and grpc.ChainUnaryInterceptor.
 func (r *Router) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := r.look(ctx, info.FullMethod, req); err != nil {
-		_ = grpc.SetTrailer(ctx, noRetry)
+	inner, trailer, err := r.look(ctx, info.FullMethod, req)
+	if err != nil {
+		_ = grpc.SetTrailer(ctx, trailer)
 		return nil, err
 	}
-	return next(ctx, req)
+	return next(inner, req)
 }
 
 // Stream is for grpc.StreamInterceptor and grpc.ChainStreamInterceptor.
 func (r *Router) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := r.look(ss.Context(), info.FullMethod, nil); err != nil {
-		ss.SetTrailer(noRetry)
+	ctx := ss.Context()
+	inner, trailer, err := r.look(ctx, info.FullMethod, nil)
+	if err != nil {
+		ss.SetTrailer(trailer)
 		return err
+	}
+	if inner != ctx {
+		ss = &stream{ss, inner}
 	}
 	return next(srv, ss)
 }
 
-// look returns an error if the call is not to be served here.
-func (r *Router) look(ctx context.Context, method string, req any) error {
-	md, _ := metadata.FromIncomingContext(ctx)
-	follow := md[followHeader]
-	if len(follow) == 0 {
-		return nil
+// look returns the handler's context, or an error and its trailer if the call is not to be served here.
+func (r *Router) look(ctx context.Context, method string, req any) (context.Context, metadata.MD, error) {
+	nonces, follow := metadata.ValueFromIncomingContext(ctx, nonceHeader), metadata.ValueFromIncomingContext(ctx, followHeader)
+	if len(nonces) == 0 && len(follow) == 0 {
+		return ctx, nil, nil
 	}
 	key, ok, err := r.key.of(ctx, method, req)
 	if err != nil {
-		return err
+		return nil, noRetry, err
+	}
+	trailer := noRetry
+	if len(nonces) > 0 {
+		trailer = metadata.Join(noRetry, metadata.Pairs(nonceHeader, nonces[len(nonces)-1])) // the last one is of the Follower that called
 	}
 	if ok {
 		if n, known := r.c.Owner(key); known && !n.Self && n.State == "active" {
 			if target := r.opts.Target(n); target != "" {
-				return told(ReasonNotOwner, target)
+				return nil, trailer, told(ReasonNotOwner, target)
 			}
 		}
 	}
 	if slices.Contains(follow, "ask") {
-		return told(reasonOwner, "")
+		return nil, trailer, told(reasonOwner, "")
 	}
-	return nil
+	md, _ := metadata.FromIncomingContext(ctx) // a copy
+	delete(md, nonceHeader)
+	delete(md, followHeader)
+	return metadata.NewIncomingContext(ctx, md), nil, nil
 }
 
 func told(reason, target string) error {
@@ -118,10 +135,10 @@ func told(reason, target string) error {
 	return s.Err()
 }
 
-// redirect returns what a node has told of the owner.
-func redirect(err error) (reason, target string) {
+// redirect returns what Route has told of the owner, in an answer with this trailer to a call with this nonce.
+func redirect(err error, trailer metadata.MD, nonce string) (reason, target string) {
 	s, ok := status.FromError(err)
-	if !ok || s.Code() != codes.Unavailable {
+	if !ok || s.Code() != codes.Unavailable || !slices.Contains(trailer[nonceHeader], nonce) {
 		return "", ""
 	}
 	for _, d := range s.Details() {
