@@ -36,6 +36,10 @@ type IdempotentOptions struct {
 	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s. Negative: not at all.
 	Wait time.Duration
 
+	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides the one that runs; others are told
+	// at once that it is being executed (Aborted). Default 32. Negative: no limit.
+	MaxWaiters int
+
 	// TTL is for how long the record of a call is kept, from its last change. Default 24 h. It must not be negative.
 	TTL time.Duration
 
@@ -103,6 +107,9 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	if o.TTL < 0 || o.StoreTimeout < 0 {
 		panic("holdgrpc: IdempotentOptions.TTL and StoreTimeout must not be negative")
 	}
+	if o.MaxWaiters == 0 {
+		o.MaxWaiters = 32
+	}
 	if o.MaxAnswer == 0 {
 		o.MaxAnswer = 64 << 10
 	}
@@ -112,7 +119,7 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m.machine = once.Machine{Locks: c, Store: store, Wait: o.Wait, MaxWaiters: -1, TTL: o.TTL, StoreTimeout: o.StoreTimeout}
+	m.machine = once.Machine{Locks: c, Store: store, Wait: o.Wait, MaxWaiters: o.MaxWaiters, TTL: o.TTL, StoreTimeout: o.StoreTimeout}
 	return m
 }
 

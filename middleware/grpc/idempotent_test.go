@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/middleware"
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
@@ -100,6 +101,47 @@ func TestIdempotent_Together(t *testing.T) {
 	wg.Wait()
 	if len(in) > 0 {
 		t.Errorf("%d more runs", len(in))
+	}
+}
+
+// So many calls wait for the first one; the next is told at once.
+func TestIdempotent_MaxWaiters(t *testing.T) {
+	for most, waiting := range map[int]int{0: 32, 2: 2, -1: 40} { // 0: the default
+		c := locks(t, fallback.NewMemory(), nil)
+		m := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, &holdgrpc.IdempotentOptions{Wait: time.Minute, MaxWaiters: most})
+		info := &grpc.UnaryServerInfo{FullMethod: pay}
+		in, out := make(chan struct{}, 99), make(chan struct{})
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k"))
+		send := func() error {
+			_, err := m.Unary(ctx, wrapperspb.String("42"), info, func(_ context.Context, req any) (any, error) {
+				in <- struct{}{}
+				<-out
+				return req, nil
+			})
+			return err
+		}
+		var wg sync.WaitGroup
+		for i := range 1 + waiting {
+			wg.Go(func() {
+				if err := send(); err != nil {
+					t.Errorf("%d: %v", most, err)
+				}
+			})
+			if i == 0 {
+				<-in
+			}
+		}
+		await.Until(t, "calls that wait", func() bool { return c.Stats().Waiting == waiting })
+		if most >= 0 {
+			if err := send(); status.Code(err) != codes.Aborted {
+				t.Errorf("%d: one more: %v", most, err)
+			}
+		}
+		close(out)
+		wg.Wait()
+		if len(in) > 0 {
+			t.Errorf("%d: %d more runs", most, len(in))
+		}
 	}
 }
 
