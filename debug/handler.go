@@ -51,7 +51,8 @@ type Options struct {
 //	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits; with permits=1 it takes away permits
 //	POST /drain      form fields node and reason: drains a node, if Allow permits
 //
-// The nodes are asked once a second at most, however many look.
+// The nodes are asked once a second at most, however many look, and about each key once a second, two keys at a time. A request
+// that waits for longer than Options.Timeout, as others ask about keys, is answered with 503.
 func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	h := &handler{locks: locks}
 	if opts != nil {
@@ -63,8 +64,8 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	if h.opts.LongWait <= 0 {
 		h.opts.LongWait = longWait
 	}
-	h.looks.ask = h.ask
-	h.looks.turn = make(chan struct{}, 1)
+	h.looks = newLooks(make(chan struct{}, 1), h.ask)
+	h.keys = newKeyLooks(h.inspect)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.overview)
 	mux.HandleFunc("GET /json", h.overview)
@@ -97,7 +98,8 @@ func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
 type handler struct {
 	locks *coord.Coordinator
 	opts  Options
-	looks looks
+	looks *looks[*Overview]
+	keys  *keyLooks
 }
 
 // An Overview is what the page shows, and its JSON.
@@ -332,8 +334,8 @@ type page struct {
 }
 
 func (h *handler) overview(w http.ResponseWriter, r *http.Request) {
-	o := h.looks.look(r.Context())
-	if o == nil { // the client has gone, or a limit of the request's context has passed
+	o, ok := h.looks.look(r.Context())
+	if !ok { // the client has gone, or a limit of the request's context has passed
 		fail(w, http.StatusServiceUnavailable, "the request has ended while another one asked the nodes")
 		return
 	}
@@ -355,9 +357,11 @@ func (h *handler) key(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
 	defer cancel()
-	info, err := h.inspect(ctx, key)
+	info, err := h.keys.look(ctx, key)
 	status := http.StatusOK
 	switch {
+	case errors.Is(err, errCrowded):
+		status = http.StatusServiceUnavailable
 	case errors.Is(err, coord.ErrInvalidKey):
 		status = http.StatusBadRequest
 	case err != nil:
@@ -380,6 +384,8 @@ func (h *handler) key(w http.ResponseWriter, r *http.Request) {
 
 // inspect looks at the lock and the semaphore of a key.
 func (h *handler) inspect(ctx context.Context, key string) (k Key, err error) {
+	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
+	defer cancel()
 	var permits coord.KeyInfo
 	var other error
 	var work sync.WaitGroup
@@ -441,6 +447,7 @@ func (h *handler) breakLock(ctx context.Context, form url.Values) (string, error
 	if form.Get("reason") == "" {
 		return "", errors.New("a reason is missing: the holder is told it")
 	}
+	defer h.keys.forget(form.Get("key"))
 	if form.Get("permits") != "" {
 		return "The permits were taken away.", h.locks.Semaphore(form.Get("key"), 1).Break(ctx, fence, form.Get("reason"))
 	}

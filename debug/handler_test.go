@@ -407,8 +407,8 @@ func TestHandler_PermitsOfABlockInPart(t *testing.T) {
 	if err := take(10).Release(); err != nil {
 		t.Fatal(err)
 	}
-	s := site(t, c, nil)
 	look := func() (k debug.Key, row string) {
+		s := site(t, c, nil) // which asks anew
 		_, text, _ := do(t, s, "GET", "/debug/locks/keys/reports", curl, nil, nil)
 		if err := json.Unmarshal([]byte(text), &k); err != nil || k.Semaphore == nil || len(k.Semaphore.Shared) != 1 {
 			t.Fatalf("%s: %v", text, err)

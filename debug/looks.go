@@ -2,29 +2,131 @@ package debug
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
 )
 
+// keep is for how long an answer serves.
+const keep = time.Second
+
 // looks asks the nodes once a second at most.
-type looks struct {
-	ask func(context.Context) *Overview
+type looks[T any] struct {
+	ask func(context.Context) T
+	of  chan struct{} // room for those that ask at the same time; shared with others
 
 	turn  chan struct{} // has an element while the nodes are asked; protects what follows
-	last  *Overview
-	asked time.Time // the end of the questions of last, so that slow nodes are not asked again at once
+	last  T
+	asked time.Time // the end of the questions of last, so that slow nodes are not asked again at once; zero: there is no last
 }
 
-// look asks the nodes, or returns what they have told within the last second; nil if ctx ends before.
-func (l *looks) look(ctx context.Context) *Overview {
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil
+func newLooks[T any](of chan struct{}, ask func(context.Context) T) *looks[T] {
+	return &looks[T]{ask: ask, of: of, turn: make(chan struct{}, 1)}
+}
+
+// look asks the nodes, or returns what they have told within the last second; ok is false if ctx ends before.
+func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
+	if !enter(ctx, l.turn) {
+		return t, false
 	}
 	defer func() { <-l.turn }()
-	if l.last == nil || time.Since(l.asked) >= time.Second {
+	if l.over() {
+		if !enter(ctx, l.of) {
+			return t, false
+		}
+		defer func() { <-l.of }()
 		l.last = l.ask(context.WithoutCancel(ctx)) // others get the same answer
 		l.asked = time.Now()
 	}
-	return l.last
+	return l.last, true
+}
+
+// over reports whether what the nodes have told serves no more.
+func (l *looks[T]) over() bool { return l.asked.IsZero() || time.Since(l.asked) >= keep }
+
+func enter(ctx context.Context, room chan struct{}) bool {
+	select {
+	case room <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// keyLooks asks about each key once a second at most, and about two keys at a time: a node answers
+// four questions of another one at a time, and these are two for each key.
+type keyLooks struct {
+	ask func(context.Context, string) (Key, error)
+	of  chan struct{}
+
+	mu    sync.Mutex
+	keys  map[string]*keyLook // those that requests look at, or have lately; guarded by mu
+	swept time.Time           // when the others were taken out; guarded by mu
+}
+
+type keyLook struct {
+	*looks[told]
+	users int // guarded by mu of the keyLooks
+}
+
+// told is what there is to know of a key.
+type told struct {
+	key Key
+	err error
+}
+
+func newKeyLooks(ask func(context.Context, string) (Key, error)) *keyLooks {
+	return &keyLooks{ask: ask, of: make(chan struct{}, 2), keys: make(map[string]*keyLook)}
+}
+
+var errCrowded = errors.New("too many keys are asked for at once: ask again")
+
+// look asks the nodes about a key, or returns what they have told within the last second.
+func (k *keyLooks) look(ctx context.Context, key string) (Key, error) {
+	if key == "" || len(key) > coord.MaxKey { // not worth remembering
+		return k.ask(ctx, key)
+	}
+	l := k.use(key)
+	defer func() {
+		k.mu.Lock()
+		l.users--
+		k.mu.Unlock()
+	}()
+	t, ok := l.look(ctx)
+	if !ok {
+		return Key{}, errCrowded
+	}
+	return t.key, t.err
+}
+
+func (k *keyLooks) use(key string) *keyLook {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.swept) >= keep {
+		k.swept = time.Now()
+		for other, l := range k.keys {
+			if l.users == 0 && l.over() {
+				delete(k.keys, other)
+			}
+		}
+	}
+	l := k.keys[key]
+	if l == nil {
+		l = &keyLook{looks: newLooks(k.of, func(ctx context.Context) (t told) {
+			t.key, t.err = k.ask(ctx, key)
+			return t
+		})}
+		k.keys[key] = l
+	}
+	l.users++
+	return l
+}
+
+// forget has the nodes asked anew, as a request has changed something.
+func (k *keyLooks) forget(key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.keys, key)
 }
