@@ -365,6 +365,14 @@ var guards = []guard{
 
 	// gRPC.
 	{
+		what: "a path value that was set as it was sent is decoded", file: "key.go",
+		old: "s, err := url.PathUnescape(v)", new: "s, err := v, error(nil)", tests: "TestPathValuesThatWereSetAsTheyWereSent",
+	},
+	{
+		what: "a path value of which that is not known is refused", file: "key.go",
+		old: "case sent && plain:", new: "case false:", tests: "TestPathValuesThatWereSetAsTheyWereSent",
+	},
+	{
 		what: "a call has the lock", file: "grpc/serialize.go", dir: "grpc",
 		old: "l, err := lock(ctx, s.c, key, s.opts.Wait)", new: "l, err := lock(ctx, s.c, key+time.Now().String(), s.opts.Wait)", tests: "TestSerialize_OneAtATime",
 	},
@@ -395,15 +403,27 @@ var guards = []guard{
 	},
 	{
 		what: "Route redirects unary calls", file: "grpc/route.go", dir: "grpc",
-		old: "if err := r.look(ctx, info.FullMethod, req); err != nil {", new: "if err := error(nil); err != nil {", tests: "TestRoute",
+		old: "r.look(ctx, info.FullMethod, req)", new: "ctx, metadata.MD(nil), error(nil)", tests: "TestRoute",
 	},
 	{
 		what: "Route redirects streams", file: "grpc/route.go", dir: "grpc",
-		old: "if err := r.look(ss.Context(), info.FullMethod, nil); err != nil {", new: "if err := error(nil); err != nil {", tests: "TestRoute",
+		old: "r.look(ctx, info.FullMethod, nil)", new: "ctx, metadata.MD(nil), error(nil)", tests: "TestRoute",
+	},
+	{
+		what: "a Follower goes only where Route says", file: "grpc/route.go", dir: "grpc",
+		old: " || !slices.Contains(trailer[nonceHeader], nonce)", new: "", tests: "TestFollower_AnErrorOfAHandler",
+	},
+	{
+		what: "a handler does not get the nonce", file: "grpc/route.go", dir: "grpc",
+		old: "delete(md, nonceHeader)", new: "", tests: "TestFollower_AnErrorOfAHandler TestRoute_KeepsTheNonce",
 	},
 	{
 		what: "Resolve picks the owner", file: "grpc/resolve.go", dir: "grpc",
 		old: "if sc, ok := p.byTarget[target]; ok {", new: "if sc, ok := p.byTarget[target]; ok && false {", tests: "TestResolve",
+	},
+	{
+		what: "repeated calls that find too many waiting", file: "grpc/idempotent.go", dir: "grpc",
+		old: "MaxWaiters: o.MaxWaiters", new: "MaxWaiters: -1", tests: "TestIdempotent_MaxWaiters",
 	},
 	{
 		what: "a repeated unary call is replayed", file: "grpc/idempotent.go", dir: "grpc",

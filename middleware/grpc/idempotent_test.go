@@ -112,7 +112,7 @@ func TestIdempotent_MaxWaiters(t *testing.T) {
 		info := &grpc.UnaryServerInfo{FullMethod: pay}
 		in, out := make(chan struct{}, 99), make(chan struct{})
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "k"))
-		send := func() error {
+		send := func(ctx context.Context) error {
 			_, err := m.Unary(ctx, wrapperspb.String("42"), info, func(_ context.Context, req any) (any, error) {
 				in <- struct{}{}
 				<-out
@@ -123,7 +123,7 @@ func TestIdempotent_MaxWaiters(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 1 + waiting {
 			wg.Go(func() {
-				if err := send(); err != nil {
+				if err := send(ctx); err != nil {
 					t.Errorf("%d: %v", most, err)
 				}
 			})
@@ -133,9 +133,11 @@ func TestIdempotent_MaxWaiters(t *testing.T) {
 		}
 		await.Until(t, "calls that wait", func() bool { return c.Stats().Waiting == waiting })
 		if most >= 0 {
-			if err := send(); status.Code(err) != codes.Aborted {
+			at, cancel := context.WithTimeout(ctx, 10*time.Second) // so that one that waits is noticed
+			if err := send(at); status.Code(err) != codes.Aborted {
 				t.Errorf("%d: one more: %v", most, err)
 			}
+			cancel()
 		}
 		close(out)
 		wg.Wait()
