@@ -63,6 +63,25 @@ func TestArbiters(t *testing.T) {
 			arbiter: mysql.New(config, &mysql.Options{Table: "locks", ColdStart: true}),
 		}
 		x.works()
+		// An application with Durable: a command without it is refused, and changes nothing.
+		x.url, x.arbiter = strings.Replace(x.url, "table=locks", "table=durable", 1), mysql.New(config, &mysql.Options{Table: "durable", ColdStart: true, Durable: true})
+		n, err := x.arbiter.Attach(t.Context(), fallback.Settings{Namespace: "shop", Partitions: 31, Grace: 12 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		for _, args := range [][]string{{"doctor"}, {"nodes"}, {"lock", "other", "--", "true"}} {
+			if _, text := x.run(args...); !strings.Contains(text, "durable=true in the URL") {
+				t.Errorf("%v without durable=true: %s", args, text)
+			}
+		}
+		x.url += "&durable=true"
+		if status, text := x.run("doctor"); strings.Contains(text, "FAIL") {
+			t.Errorf("doctor with durable=true: status %d, %s", status, text)
+		}
+		if status, text := x.run("lock", "--try", "other", "--", "echo", "under"); status != 0 || text != "under\n" {
+			t.Errorf("lock with durable=true: status %d, %s", status, text)
+		}
 	})
 	t.Run("sentinel", func(t *testing.T) {
 		t.Parallel()
@@ -109,7 +128,7 @@ func TestArbiters(t *testing.T) {
 // The driver gets parameters as it wants them: it unescapes all but charsets and durations.
 func TestParseMySQL(t *testing.T) {
 	for _, query := range []string{
-		"charset=utf8mb4,utf8&connectionAttributes=team:shop,stage:a%26b%252C&loc=Europe/Berlin&readTimeout=1500µs&sql_mode=%27ANSI,TRADITIONAL%27",
+		"charset=utf8mb4,utf8&connectionAttributes=team:shop,stage:a%26b%252C&durable=1&loc=Europe/Berlin&readTimeout=1500µs&sql_mode=%27ANSI,TRADITIONAL%27",
 		"charset=utf8mb4%2Cutf8&connectionAttributes=team%3Ashop%2Cstage%3Aa%26b%252C&loc=Europe%2FBerlin&readTimeout=1500%C2%B5s&sql_mode=%27ANSI%2CTRADITIONAL%27",
 	} {
 		u, err := url.Parse("mysql://op@h/shop?table=locks&" + query)
@@ -122,7 +141,7 @@ func TestParseMySQL(t *testing.T) {
 		}
 		// The charsets are in no field.
 		if dsn := c.FormatDSN(); !strings.Contains(dsn, "charset=utf8mb4,utf8&") || c.ConnectionAttributes != "team:shop,stage:a&b%2C" ||
-			c.Loc.String() != "Europe/Berlin" || c.ReadTimeout != 1500*time.Microsecond || c.Params["sql_mode"] != "'ANSI,TRADITIONAL'" || o.Table != "locks" {
+			c.Loc.String() != "Europe/Berlin" || c.ReadTimeout != 1500*time.Microsecond || c.Params["sql_mode"] != "'ANSI,TRADITIONAL'" || o.Table != "locks" || o.Durable != strings.Contains(query, "durable=1") {
 			t.Errorf("%s: %s, table %s", query, dsn, o.Table)
 		}
 	}

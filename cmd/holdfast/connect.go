@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -161,7 +162,7 @@ func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
 	return &arbiter{mysql.New(config, o), func() error { return nil }, nil}, nil
 }
 
-// parseMySQL takes the table and the socket out of the URL; other parameters are the driver's.
+// parseMySQL takes the table, durable and the socket out of the URL; other parameters are the driver's.
 func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	q := u.Query()
 	o := &mysql.Options{Conns: 1, Table: q.Get("table")}
@@ -172,8 +173,15 @@ func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	if socket := q.Get("socket"); socket != "" {
 		c.Net, c.Addr = "unix", socket
 	}
-	q.Del("table")
-	q.Del("socket")
+	if text := q.Get("durable"); text != "" {
+		var err error
+		if o.Durable, err = strconv.ParseBool(text); err != nil {
+			return nil, nil, fmt.Errorf("durable=%s is neither true nor false", text)
+		}
+	}
+	for _, name := range []string{"table", "durable", "socket"} {
+		q.Del(name)
+	}
 	config, err := driver.ParseDSN(c.FormatDSN() + "?" + plain.Replace(q.Encode())) // a DSN of defaults has no parameters
 	return config, o, err
 }

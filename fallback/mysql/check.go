@@ -38,6 +38,9 @@ func look(ctx context.Context, c *sql.Conn, show string) (variables, error) {
 	return v, rows.Err()
 }
 
+// durable is the identity with Options.Durable, whichever server it is.
+const durable = "durable"
+
 // identity returns an expression that names the server, and what each read begins with. A replica has another identity than its
 // primary: replication does not work with two that are the same. All members of a Galera cluster are one server, and a read there waits
 // for what others have committed.
@@ -53,7 +56,7 @@ func (s *store) identity(v variables) (expression, before string) {
 		expression = `@@server_uuid`
 	}
 	if s.opts.Durable {
-		expression = `'durable'`
+		expression = `'` + durable + `'`
 	}
 	return expression, before
 }

@@ -63,6 +63,32 @@ func TestMySQL_AFullDisk(t *testing.T) {
 	}
 }
 
+// A process with another Durable is refused, and changes nothing: the mark would be another server's with each of its calls, and with each of the
+// others', and all of them in Grace.
+func TestMySQL_AnotherDurableIsRefused(t *testing.T) {
+	for theirs, word := range map[bool]string{true: "set it, too", false: "leave it out"} {
+		t.Run(fmt.Sprint("Durable=", theirs), func(t *testing.T) {
+			s := startServer(t)
+			n := storetest.Attach(t, New(s.config("app"), &Options{Durable: theirs, ColdStart: true}))
+			other := New(s.config("app"), &Options{Durable: !theirs})
+			if n, err := other.Attach(t.Context(), storetest.Settings); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(fmt.Sprint(err), word) {
+				t.Errorf("Attach: %v, %v, want one that says %q", n, err, word)
+			}
+			if a := lock(t, n, storetest.Alice); a.Verdict != fallback.Granted {
+				t.Errorf("a new key after that: %+v", a)
+			}
+			// As the error and docs/operations.md say. What was there is in Grace.
+			s.unmark()
+			if a := lock(t, storetest.Attach(t, other), storetest.Bob); a.Verdict != fallback.InGrace {
+				t.Errorf("a key after the mark was deleted: %+v", a)
+			}
+			if _, err := n.Load(t.Context(), 0); !errors.Is(err, fallback.ErrRefused) {
+				t.Errorf("a process that still runs: %v", err)
+			}
+		})
+	}
+}
+
 // A server's defaults change nothing, and names that only collations take for one are two.
 func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
 	s := startServer(t, "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--autocommit=0", "--default-time-zone=+05:30",
