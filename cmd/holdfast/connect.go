@@ -310,8 +310,18 @@ func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
 func (h adviceOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h adviceOnly) WithGroup(string) slog.Handler      { return h }
 
-// member starts a process with a session, which locks at the arbiter. Its times fit those of the namespace, so that no process has to take
-// over another Grace for it. done gives everything back.
+// longest is the Grace of a member in a namespace with a longer one: the default. With a longer one of its own, the namespace would keep that for as
+// long as commands come and go, also when no process of the application needs it any more.
+const longest = 12 * time.Second
+
+// fit gives options times that fit a Grace.
+func (s *settings) fit(o *coord.Options, grace time.Duration) {
+	o.Grace, o.SessionTTL = grace, grace*5/6
+	s.margin = o.SessionTTL / 10
+}
+
+// member starts a process with a session, which locks at the arbiter. Its Grace is not longer than that of the namespace, so that no process has to take
+// over another one for it. done gives everything back.
 func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(), err error) {
 	a, err := s.arbiter()
 	if err != nil {
@@ -322,13 +332,18 @@ func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(
 	found, err := a.Describe(ctx, s.namespace)
 	switch {
 	case err == nil:
-		o.Partitions, o.Grace, o.SessionTTL = found.Partitions, found.Grace, found.Grace*5/6
-		s.margin = o.SessionTTL / 10
+		o.Partitions = found.Partitions
+		s.fit(o, min(found.Grace, longest))
 	case !errors.Is(err, fallback.ErrNoNamespace):
 		_ = a.close()
 		return nil, nil, s.explain(fmt.Errorf("%w: %w", coord.ErrUnavailable, err))
 	}
-	if c, err = coord.New(ctx, a.Arbiter, o); err != nil {
+	c, err = coord.New(ctx, a.Arbiter, o)
+	if errors.Is(err, fallback.ErrRefused) && found.Grace > o.Grace { // a slow store may want longer times: fallback.RecordsOptions.MinLease
+		s.fit(o, found.Grace)
+		c, err = coord.New(ctx, a.Arbiter, o)
+	}
+	if err != nil {
 		_ = a.close()
 		return nil, nil, s.explain(err)
 	}

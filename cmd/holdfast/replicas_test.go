@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,5 +89,69 @@ func TestLock_KillsWithinTheMargin(t *testing.T) {
 		if got := killIn(margin); got != want {
 			t.Errorf("%v with a margin of %v, want %v", got, margin, want)
 		}
+	}
+}
+
+// A namespace does not keep a long Grace for commands, which need none.
+func TestLock_ALongGraceGoesWithItsApplication(t *testing.T) {
+	n := newNamespace(t)
+	app, err := coord.New(t.Context(), redisarbiter.New(n.client, &redisarbiter.Options{ColdStart: true}),
+		&coord.Options{Name: "app", SessionTTL: 35 * time.Second, Partitions: 31})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grace := func() time.Duration {
+		t.Helper()
+		found, err := redisarbiter.New(n.client, nil).Describe(t.Context(), "holdfast")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.Grace
+	}
+	command := func() {
+		t.Helper()
+		x := n.start("lock", "k", "--", "true")
+		x.want(0)
+	}
+	if command(); grace() != 42*time.Second {
+		t.Errorf("beside the application: Grace is %v", grace())
+	}
+	_ = app.Close(t.Context())
+	if command(); grace() != 12*time.Second {
+		t.Errorf("without an application that needs it: Grace is %v", grace())
+	}
+}
+
+// slow is a store that refuses short times.
+type slow struct{ *fallback.Memory }
+
+func (a slow) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	if s.Lease < 22*time.Second {
+		return nil, fallback.ErrRefused
+	}
+	return a.Memory.Attach(ctx, s)
+}
+
+// At a store that wants longer times than a command's own, it has those of the application.
+func TestLock_AStoreThatWantsLongTimes(t *testing.T) {
+	a := slow{fallback.NewMemory()}
+	app, err := coord.New(t.Context(), a, &coord.Options{Namespace: "shop", SessionTTL: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = app.Close(context.Background()) }()
+	before := openers
+	defer func() { openers = before }()
+	openers = append(slices.Clone(openers), opener{schemes: []string{"slow"}, open: func(*settings, url.URL) (*arbiter, error) {
+		return &arbiter{a, func() error { return nil }, nil}, nil
+	}})
+	s := &settings{url: "slow://", namespace: "shop", name: "op"}
+	_, done, err := s.member(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	if s.margin != 2*time.Second {
+		t.Errorf("the margin is %v", s.margin)
 	}
 }
