@@ -218,11 +218,11 @@ func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []in
 				know[i].created = false
 				return value, nil
 			case n.observer == nil:
-				return encodePartition(p, storedGrace{}), nil
+				return partitionShape.keepUnknown(value, encodePartition(p, storedGrace{})), nil
 			}
 			g = n.observer.graceAfter(key, g, end, p.GraceEnd, m.Now, p.Server != server)
 			p.GraceEnd = 0
-			return encodePartition(p, g), nil
+			return partitionShape.keepUnknown(value, encodePartition(p, g)), nil
 		}}
 	}
 	for k, err := range n.run(ctx, all) {
@@ -258,7 +258,7 @@ func (n *recordsSpace) onTable(ctx context.Context, confirmed *bool, f func(m mo
 			n.born.Store(s.Born) // what this process has is reclaimed by its end, or over
 		}
 		if n.observer == nil {
-			return encodeSessions(s, storedGrace{}), nil
+			return sessionsShape.keepUnknown(value, encodeSessions(s, storedGrace{})), nil
 		}
 		g = n.observer.graceAfter(n.tableKey(), g, end, s.GraceEnd, m.Now, s.Server != server)
 		s.GraceEnd = 0
@@ -266,7 +266,7 @@ func (n *recordsSpace) onTable(ctx context.Context, confirmed *bool, f func(m mo
 			x.Expiry = 0
 			s.Members[id] = x
 		}
-		return encodeSessions(s, g), nil
+		return sessionsShape.keepUnknown(value, encodeSessions(s, g)), nil
 	}}})[0]
 }
 

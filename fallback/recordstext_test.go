@@ -130,21 +130,44 @@ func TestRecordsText_Messages(t *testing.T) {
 	}
 }
 
+// checkKept checks that what is kept of a text changes nothing of what is known, and stays the same.
+func checkKept(t *testing.T, x *shape, was, text []byte, again func([]byte) []byte) {
+	t.Helper()
+	kept := x.keepUnknown(was, text)
+	if len(text) > 0 && (string(again(kept)) != string(text) || string(x.keepUnknown(kept, text)) != string(kept)) {
+		t.Errorf("of %q is kept\n%q, and then\n%q\nbeside\n%q", was, kept, x.keepUnknown(kept, text), text)
+	}
+}
+
+func must[T any](x T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+}
+
 func FuzzRecordsText(f *testing.F) {
 	f.Add(encodeP(filled[Partition]()))
 	f.Add(encodeS(filled[Sessions]()))
+	f.Add([]byte(`{"server":"s","later":[{"x":"]}"},1],"rows":{"k":{"session":"a","later":{}},"l":null},"queues":{"k":[{"later":1},null]}}`))
+	f.Add([]byte(` {"format" : "f", "Later": 1 , "members":{"a":{"expiry":1 ,"later":"\\u0041"}}} `))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if p, _, err := decodePartition(text); err == nil {
 			again, err := decodeP(encodeP(p))
 			if err != nil || string(encodeP(again)) != string(encodeP(p)) {
 				t.Errorf("%q: %+v, %v", text, again, err)
 			}
+			checkKept(t, partitionShape, text, encodeP(p), func(text []byte) []byte { return encodeP(must(decodeP(text))(t)) })
 		}
 		if s, _, err := decodeSessions(text); err == nil {
 			again, err := decodeS(encodeS(s))
 			if err != nil || string(encodeS(again)) != string(encodeS(s)) {
 				t.Errorf("%q: %+v, %v", text, again, err)
 			}
+			checkKept(t, sessionsShape, text, encodeS(s), func(text []byte) []byte { return encodeS(must(decodeS(text))(t)) })
 		}
 		decodeMessage(string(text))
 	})
