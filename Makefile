@@ -204,7 +204,7 @@ lab: redis network
 # Nodes of an older commit beside those of this one, under load: a rolling upgrade.
 OLDER ?= HEAD~1
 rolling: redis
-	go test -count=1 -v ./internal/rolling -rolling.older $$(git rev-parse $(OLDER))
+	go test -count=1 -v ./internal/rolling -rolling.older $$(git rev-parse $(OLDER)) $(if $(APART),-rolling.apart)
 
 # How long a hand-over of leadership takes, beside client-go's and etcd's elections: see docs/election.md.
 TURNS ?= 100

@@ -15,6 +15,7 @@ import (
 
 var (
 	older = flag.String("rolling.older", "", "`commit` to build the older nodes from; empty: skip")
+	apart = flag.Bool("rolling.apart", false, "nodes of the older commit have no stream to those of this one: they speak other versions")
 	lasts = flag.Duration("rolling.for", 20*time.Second, "how long each node locks")
 )
 
@@ -56,8 +57,8 @@ func olderMember(t *testing.T, commit string) string {
 }
 
 // TestUpgrade starts two older nodes, and two of this commit beside them. No Lock fails, and no two
-// callers have a key at the same time. It tells how many other nodes each had a stream to at the end:
-// nodes without one share partitions by way of the arbiter.
+// callers have a key at the same time. Each node has a stream to all others, or with -rolling.apart to the one of its own
+// version: nodes without one share partitions by way of the arbiter.
 func TestUpgrade(t *testing.T) {
 	if *older == "" {
 		t.Skip("without -rolling.older there is nothing to compare with")
@@ -80,6 +81,10 @@ func TestUpgrade(t *testing.T) {
 		}
 		nodes = append(nodes, n)
 	}
+	linked := len(nodes) - 1
+	if *apart {
+		linked = 1
+	}
 	for _, n := range nodes {
 		failed := n.cmd.Wait()
 		var r result
@@ -90,6 +95,9 @@ func TestUpgrade(t *testing.T) {
 		t.Logf("%s: %+v", n.name, r)
 		if r.Locks == 0 || r.Failed > 0 || r.Overlaps > 0 {
 			t.Errorf("%s: %+v\n%s", n.name, r, n.err.Bytes())
+		}
+		if r.Linked != linked {
+			t.Errorf("%s had a stream to %d other nodes, want %d", n.name, r.Linked, linked)
 		}
 	}
 }

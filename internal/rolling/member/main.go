@@ -27,7 +27,7 @@ import (
 // result is what a member prints.
 type result struct {
 	Locks, Failed, Overlaps int
-	Linked                  int // other nodes with a stream to this one, at the end
+	Linked                  int // other nodes with a stream to this one, at most
 }
 
 const keys, callers = 40, 4
@@ -71,6 +71,17 @@ func (m *member) count(f func(*result)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f(&m.r)
+}
+
+// looks looks which nodes have a stream to this one. Others may end before this one does.
+func (m *member) looks() {
+	linked := 0
+	for _, n := range m.locks.Nodes() {
+		if n.Linked {
+			linked++
+		}
+	}
+	m.count(func(r *result) { r.Linked = max(r.Linked, linked) })
 }
 
 func run(addr, lasts, name, ttl string) error {
@@ -123,12 +134,12 @@ func run(addr, lasts, name, ttl string) error {
 			}
 		})
 	}
-	work.Wait()
-	for _, n := range m.locks.Nodes() {
-		if n.Linked {
-			m.r.Linked++
+	work.Go(func() {
+		for ; working.Err() == nil; time.Sleep(100 * time.Millisecond) {
+			m.looks()
 		}
-	}
+	})
+	work.Wait()
 	if session > 0 {
 		if err := held.Unlock(); err != nil {
 			log.Print(err)
