@@ -230,7 +230,7 @@ overhead:
 
 # A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
 release:
-	go run ./internal/release $(if $(DRY),-dry) $(VERSION)
+	go run ./internal/release $(if $(DRY),-dry) $(if $(APART),-apart) $(VERSION)
 
 # What differs from the last release in what packages export.
 apidiff:

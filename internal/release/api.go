@@ -9,15 +9,9 @@ import (
 
 const apidiff = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e"
 
-// compare prints what differs in the APIs of the released modules between the last tag and the
-// working tree, and reports whether anything is incompatible. Without a tag there is nothing to
-// compare with.
-func compare(root string) (incompatible bool, err error) {
-	out, err := run(root, "git", "tag", "--list", "v*", "--sort=-version:refname")
-	if err != nil {
-		return false, err
-	}
-	last, _, _ := strings.Cut(string(out), "\n")
+// compare prints what differs in the APIs of the released modules between a tag and the working tree, and reports whether anything
+// is incompatible. Without a tag there is nothing to compare with.
+func compare(root, last string) (incompatible bool, err error) {
 	if last == "" {
 		fmt.Println("release: no tag to compare APIs with")
 		return false, nil
@@ -58,5 +52,6 @@ func compare(root string) (incompatible bool, err error) {
 		fmt.Printf("%s since %s:\n%s", m.Path, last, out)
 		incompatible = incompatible || strings.Contains(string(out), "Incompatible changes")
 	}
-	return incompatible, nil
+	compile, err := beside(old, root, before)
+	return incompatible || !compile, err
 }

@@ -2,6 +2,7 @@
 //
 //	go run ./internal/release v0.2.0        # sets versions, checks, commits and tags; pushes nothing
 //	go run ./internal/release -dry v0.2.0   # the same in a clone, which is removed
+//	go run ./internal/release -apart v0.2.0 # nodes of the last release have no stream to those of this one
 //	go run ./internal/release -api          # what differs from the last tag in the packages' APIs
 package main
 
@@ -22,20 +23,24 @@ import (
 func main() {
 	dry := flag.Bool("dry", false, "in a clone, which is removed")
 	api := flag.Bool("api", false, "only tell what differs from the last tag")
+	apart := flag.Bool("apart", false, "nodes of the last release have no stream to those of this one: they speak other versions")
 	flag.Parse()
-	if err := command(*dry, *api, flag.Arg(0)); err != nil {
+	if err := command(*dry, *api, *apart, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func command(dry, api bool, version string) error {
+func command(dry, api, apart bool, version string) error {
 	root, err := repo.Root()
 	if err != nil {
 		return err
 	}
 	if api {
-		_, err := compare(root)
+		last, err := base(root, "")
+		if err == nil {
+			_, err = compare(root, last)
+		}
 		return err
 	}
 	if dry {
@@ -49,7 +54,7 @@ func command(dry, api bool, version string) error {
 		}
 		root = clone
 	}
-	tags, err := release(root, version, check)
+	tags, err := release(root, version, func(root, version string) error { return check(root, version, apart) })
 	if err != nil {
 		return err
 	}
@@ -75,6 +80,9 @@ func release(root, version string, check func(root, version string) error) (tags
 	}
 	if out, err := run(root, "git", "status", "--porcelain"); err != nil || len(out) > 0 {
 		return nil, errors.Join(fmt.Errorf("release: commit or remove first:\n%s", out), err)
+	}
+	if _, err := base(root, version); err != nil {
+		return nil, err
 	}
 	all, err := Modules(root)
 	if err != nil {
@@ -155,8 +163,8 @@ func changelog(file, version string) error {
 	return os.WriteFile(file, []byte(strings.Replace(string(text), "\n## [Unreleased]\n", section, 1)), 0o644)
 }
 
-// check builds every module as it is released, and compares APIs.
-func check(root, version string) error {
+// check builds every module as it is released, runs nodes beside those of the last release, and compares APIs.
+func check(root, version string, apart bool) error {
 	all, err := Modules(root)
 	if err != nil {
 		return err
@@ -171,9 +179,18 @@ func check(root, version string) error {
 	if _, err := run(root, "go", "test", "-count=1", "-timeout", "30m", "./internal/release", "-release.build"); err != nil {
 		return err
 	}
-	incompatible, err := compare(root)
-	if err == nil && incompatible && strings.HasPrefix(version, "v0.") && !strings.HasSuffix(version, ".0") {
-		err = fmt.Errorf("release: %s breaks APIs (above): raise the second number", version)
+	last, err := base(root, version)
+	if err != nil {
+		return err
 	}
-	return err
+	if last != "" {
+		if _, err := run(root, "go", "test", "-count=1", "-run=Upgrade", "./internal/rolling", "-rolling.older="+last, fmt.Sprint("-rolling.apart=", apart)); err != nil {
+			return err
+		}
+	}
+	incompatible, err := compare(root, last)
+	if err != nil {
+		return err
+	}
+	return permits(last, version, incompatible)
 }
