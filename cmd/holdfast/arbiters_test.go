@@ -52,6 +52,14 @@ func TestArbiters(t *testing.T) {
 			t: t, url: dsn + "&table=locks", place: "shop/p", arbiter: postgres.New(config, &postgres.Options{Table: "locks", ColdStart: true}),
 		}
 		x.works()
+		// As behind a pooler.
+		x.url += "&mute=true"
+		if status, text := x.run("doctor"); !strings.Contains(text, "this arbiter sends no messages") {
+			t.Errorf("doctor with mute=true: status %d, %s", status, text)
+		}
+		if status, text := x.run("lock", "third", "--", "echo", "under"); status != 0 || text != "under\n" {
+			t.Errorf("lock with mute=true: status %d, %s", status, text)
+		}
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()

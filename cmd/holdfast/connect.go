@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -123,35 +124,49 @@ func openRedis(s *settings, u url.URL) (*arbiter, error) {
 }
 
 func openPostgres(_ *settings, u url.URL) (*arbiter, error) {
-	config, table, err := postgresConfig(u)
+	config, o, err := postgresConfig(u)
 	if err != nil {
 		return nil, err
 	}
-	o := &postgres.Options{Conns: 1, Table: table}
 	return &arbiter{postgres.New(config, o), func() error { return nil }, nil}, nil
 }
 
-// postgresConfig takes the table out of the URL, which the server would refuse.
-func postgresConfig(u url.URL) (config *pgxpool.Config, table string, err error) {
-	u.RawQuery, table = cutTable(u.RawQuery)
-	if config, err = pgxpool.ParseConfig(u.String()); err != nil {
-		return nil, "", fmt.Errorf("--url: %w", err) // pgx leaves the password out
+// postgresConfig takes the table and mute out of the URL, which the server would refuse.
+func postgresConfig(u url.URL) (config *pgxpool.Config, o *postgres.Options, err error) {
+	o = &postgres.Options{Conns: 1}
+	var mute string
+	u.RawQuery, o.Table = cut(u.RawQuery, "table")
+	u.RawQuery, mute = cut(u.RawQuery, "mute")
+	if o.Mute, err = isTrue("mute", mute); err != nil {
+		return nil, nil, fmt.Errorf("--url: %w", err)
 	}
-	return config, table, nil
+	if config, err = pgxpool.ParseConfig(u.String()); err != nil {
+		return nil, nil, fmt.Errorf("--url: %w", err) // pgx leaves the password out
+	}
+	return config, o, nil
 }
 
-// cutTable returns a query without the table, and the table. The rest stays as it is: + is no space for libpq, and so for pgx.
-func cutTable(query string) (rest, table string) {
+// isTrue reads a parameter, which may be missing.
+func isTrue(name, text string) (bool, error) {
+	is, err := strconv.ParseBool(cmp.Or(text, "false"))
+	if err != nil {
+		return false, fmt.Errorf("%s=%s is neither true nor false", name, text)
+	}
+	return is, nil
+}
+
+// cut returns a query without a parameter, and its value. The rest stays as it is: + is no space for libpq, and so for pgx.
+func cut(query, name string) (rest, value string) {
 	all := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
-		value, found := strings.CutPrefix(pair, "table=")
+		text, found := strings.CutPrefix(pair, name+"=")
 		if !found {
 			return false
 		}
 		var err error
-		table, err = url.PathUnescape(value)
+		value, err = url.PathUnescape(text)
 		return err == nil
 	})
-	return strings.Join(all, "&"), table
+	return strings.Join(all, "&"), value
 }
 
 func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
@@ -173,11 +188,9 @@ func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	if socket := q.Get("socket"); socket != "" {
 		c.Net, c.Addr = "unix", socket
 	}
-	if text := q.Get("durable"); text != "" {
-		var err error
-		if o.Durable, err = strconv.ParseBool(text); err != nil {
-			return nil, nil, fmt.Errorf("durable=%s is neither true nor false", text)
-		}
+	var err error
+	if o.Durable, err = isTrue("durable", q.Get("durable")); err != nil {
+		return nil, nil, err
 	}
 	for _, name := range []string{"table", "durable", "socket"} {
 		q.Del(name)

@@ -250,7 +250,11 @@ func (d *doctor) messages(ctx context.Context, ns fallback.Namespace) {
 	}
 	stop, err := ns.Listen(ctx, "doctor", func(fallback.Message) {})
 	if err != nil {
-		d.fail("messages", "permit SUBSCRIBE to the channels of the namespace: README has the ACL", "subscribing failed: %v", err)
+		do := "do what the error says: in --url mute=true is postgres.Options.Mute, and the server's own address leads past a pooler"
+		if strings.Contains(err.Error(), "NOPERM") {
+			do = "permit SUBSCRIBE to the channels of the namespace: README has the ACL"
+		}
+		d.fail("messages", do, "subscribing failed: %v", err)
 		return
 	}
 	stop()

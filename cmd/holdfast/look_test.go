@@ -408,23 +408,26 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// A URL of PostgreSQL goes to pgx as it is, but for the table: to it, as to libpq, + is no space.
+// A URL of PostgreSQL goes to pgx as it is, but for the table and mute: to it, as to libpq, + is no space.
 func TestPostgresConfig(t *testing.T) {
 	const query = "options=-c%20search_path%3Dhf%20-c%20timezone%3DEtc/GMT%2B3&application_name=a+b;c"
-	for _, text := range []string{query + "&table=hf.%22my%20locks%22", "table=hf.%22my%20locks%22&" + query} {
+	for _, text := range []string{query + "&table=hf.%22my%20locks%22", "table=hf.%22my%20locks%22&" + query + "&mute=true"} {
 		u, err := url.Parse("postgres://op@h/shop?" + text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, table, err := postgresConfig(*u)
+		config, o, err := postgresConfig(*u)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
 		p := config.ConnConfig.RuntimeParams
-		if p["options"] != "-c search_path=hf -c timezone=Etc/GMT+3" || p["application_name"] != "a+b;c" || len(p) != 2 || table != `hf."my locks"` {
-			t.Errorf("%s: %v, table %s", text, p, table)
+		if p["options"] != "-c search_path=hf -c timezone=Etc/GMT+3" || p["application_name"] != "a+b;c" || len(p) != 2 || o.Table != `hf."my locks"` || o.Mute != strings.Contains(text, "mute") {
+			t.Errorf("%s: %v, %+v", text, p, o)
 		}
+	}
+	if _, _, err := postgresConfig(url.URL{Scheme: "postgres", Host: "h", RawQuery: "mute=x"}); err == nil {
+		t.Error("mute=x is taken")
 	}
 }
 
