@@ -130,7 +130,8 @@ func TestRecordsText_Messages(t *testing.T) {
 	}
 }
 
-// checkKept checks that what is kept of a text changes nothing of what is known, and stays the same.
+// checkKept checks that what is kept of a text changes nothing of what is known, and stays the
+// same.
 func checkKept(t *testing.T, x *shape, was, text []byte, again func([]byte) []byte) {
 	t.Helper()
 	kept := x.keepUnknown(was, text)

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// A later version may have put members into a record that this one does not know. They stay where they are when this one writes the record, as
-// long as what they are of is there: a record, a session, a hold, a waiter. Texts here are JSON that was decoded before, so they are well formed.
+// A later version may have put members into a record that this one does not know. They stay where
+// they are when this one writes the record, as long as what they are of is there: a record, a
+// session, a hold, a waiter. Texts here are JSON that was decoded before, so they are well formed.
 
 // A shape tells what of a text is known. Nil: all of it.
 type shape struct {
@@ -66,7 +67,8 @@ func (x *shape) knows(name []byte) (of *shape, ok bool) {
 	return nil, false
 }
 
-// keepUnknown returns the text of a record that was another one before, with what this version does not know of that.
+// keepUnknown returns the text of a record that was another one before, with what this version does
+// not know of that.
 func (x *shape) keepUnknown(was, text []byte) []byte {
 	was = bytes.TrimSpace(was) // an operator may have edited it
 	if len(text) == 0 || bytes.Equal(was, text) || !x.unknown(was) {
@@ -122,7 +124,8 @@ func (x *shape) merge(was, text []byte) []byte {
 	return slices.Concat(text[:1], inside, text[len(text)-1:])
 }
 
-// isOfSame reports whether two objects are of the same thing: a row that another hold has taken over has nothing of the one before.
+// isOfSame reports whether two objects are of the same thing: a row that another hold has taken
+// over has nothing of the one before.
 func (x *shape) isOfSame(was, text []byte) bool {
 	if len(was) == 0 || was[0] != text[0] {
 		return false
@@ -145,7 +148,8 @@ func member(object []byte, name string) []byte {
 	return nil
 }
 
-// A members goes over the members of an object, or the elements of a list; of other values over nothing.
+// A members goes over the members of an object, or the elements of a list; of other values over
+// nothing.
 type members struct {
 	rest        []byte
 	named       bool

@@ -155,7 +155,8 @@ func isTrue(name, text string) (bool, error) {
 	return is, nil
 }
 
-// cut returns a query without a parameter, and its value. The rest stays as it is: + is no space for libpq, and so for pgx.
+// cut returns a query without a parameter, and its value. The rest stays as it is: + is no space
+// for libpq, and so for pgx.
 func cut(query, name string) (rest, value string) {
 	all := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
 		text, found := strings.CutPrefix(pair, name+"=")
@@ -177,7 +178,8 @@ func openMySQL(_ *settings, u url.URL) (*arbiter, error) {
 	return &arbiter{mysql.New(config, o), func() error { return nil }, nil}, nil
 }
 
-// parseMySQL takes the table, durable and the socket out of the URL; other parameters are the driver's.
+// parseMySQL takes the table, durable and the socket out of the URL; other parameters are the
+// driver's.
 func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	q := u.Query()
 	o := &mysql.Options{Conns: 1, Table: q.Get("table")}
@@ -323,8 +325,9 @@ func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
 func (h adviceOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h adviceOnly) WithGroup(string) slog.Handler      { return h }
 
-// longest is the Grace of a member in a namespace with a longer one: the default. With a longer one of its own, the namespace would keep that for as
-// long as commands come and go, also when no process of the application needs it any more.
+// longest is the Grace of a member in a namespace with a longer one: the default. With a longer one
+// of its own, the namespace would keep that for as long as commands come and go, also when no
+// process of the application needs it any more.
 const longest = 12 * time.Second
 
 // fit gives options times that fit a Grace.
@@ -333,8 +336,9 @@ func (s *settings) fit(o *coord.Options, grace time.Duration) {
 	s.margin = o.SessionTTL / 10
 }
 
-// member starts a process with a session, which locks at the arbiter. Its Grace is not longer than that of the namespace, so that no process has to take
-// over another one for it. done gives everything back.
+// member starts a process with a session, which locks at the arbiter. Its Grace is not longer than
+// that of the namespace, so that no process has to take over another one for it. done gives
+// everything back.
 func (s *settings) member(ctx context.Context) (c *coord.Coordinator, done func(), err error) {
 	a, err := s.arbiter()
 	if err != nil {

@@ -408,7 +408,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// A URL of PostgreSQL goes to pgx as it is, but for the table and mute: to it, as to libpq, + is no space.
+// A URL of PostgreSQL goes to pgx as it is, but for the table and mute: to it, as to libpq, + is no
+// space.
 func TestPostgresConfig(t *testing.T) {
 	const query = "options=-c%20search_path%3Dhf%20-c%20timezone%3DEtc/GMT%2B3&application_name=a+b;c"
 	for _, text := range []string{query + "&table=hf.%22my%20locks%22", "table=hf.%22my%20locks%22&" + query + "&mute=true"} {

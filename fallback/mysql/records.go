@@ -114,7 +114,8 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 	return look, err
 }
 
-// differs refuses a mark of processes with another Options.Durable. If each wrote its own, the namespaces would be in Grace again and again, or for good.
+// differs refuses a mark of processes with another Options.Durable. If each wrote its own, the
+// namespaces would be in Grace again and again, or for good.
 func (s *store) differs(server string) error {
 	theirs, ours, do := "without Options.Durable", "sets it", "leave it out"
 	if server == durable {

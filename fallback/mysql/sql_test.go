@@ -63,8 +63,8 @@ func TestMySQL_AFullDisk(t *testing.T) {
 	}
 }
 
-// A process with another Durable is refused, and changes nothing: the mark would be another server's with each of its calls, and with each of the
-// others', and all of them in Grace.
+// A process with another Durable is refused, and changes nothing: the mark would be another
+// server's with each of its calls, and with each of the others', and all of them in Grace.
 func TestMySQL_AnotherDurableIsRefused(t *testing.T) {
 	for theirs, word := range map[bool]string{true: "set it, too", false: "leave it out"} {
 		t.Run(fmt.Sprint("Durable=", theirs), func(t *testing.T) {

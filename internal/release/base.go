@@ -22,8 +22,9 @@ func ascending(a, b string) int {
 	return slices.Compare(x[:], y[:])
 }
 
-// base returns the tag that a version is compared with, the last one below it; empty: there is none. A version is above all tags, or a further one
-// of an older line: v0.1.3 after v0.1.2, also if there is v0.2.0. The version may be empty: then it is the last tag.
+// base returns the tag that a version is compared with, the last one below it; empty: there is
+// none. A version is above all tags, or a further one of an older line: v0.1.3 after v0.1.2, also
+// if there is v0.2.0. The version may be empty: then it is the last tag.
 func base(root, version string) (string, error) {
 	out, err := run(root, "git", "tag", "--list", "v*")
 	if err != nil {
@@ -55,7 +56,8 @@ func baseOf(tags []string, version string) (string, error) {
 	return line[len(line)-1], nil
 }
 
-// permits refuses a version that breaks what the one before promises. Before v1 a new second number may.
+// permits refuses a version that breaks what the one before promises. Before v1 a new second number
+// may.
 func permits(before, version string, incompatible bool) error {
 	was, is := numbers(before), numbers(version)
 	switch {
@@ -69,8 +71,9 @@ func permits(before, version string, incompatible bool) error {
 	return nil
 }
 
-// beside builds the modules of the last tag with this root in the place of theirs, as a program has them that has raised the root alone. It reports
-// whether all compile: what they use of the root's internal packages is in no API. They are in a clone, which it changes.
+// beside builds the modules of the last tag with this root in the place of theirs, as a program has
+// them that has raised the root alone. It reports whether all compile: what they use of the root's
+// internal packages is in no API. They are in a clone, which it changes.
 func beside(old, root string, before []Module) (compile bool, err error) {
 	compile = true
 	for _, m := range before {

@@ -163,7 +163,8 @@ func changelog(file, version string) error {
 	return os.WriteFile(file, []byte(strings.Replace(string(text), "\n## [Unreleased]\n", section, 1)), 0o644)
 }
 
-// check builds every module as it is released, runs nodes beside those of the last release, and compares APIs.
+// check builds every module as it is released, runs nodes beside those of the last release, and
+// compares APIs.
 func check(root, version string, apart bool) error {
 	all, err := Modules(root)
 	if err != nil {

@@ -57,8 +57,8 @@ func olderMember(t *testing.T, commit string) string {
 }
 
 // TestUpgrade starts two older nodes, and two of this commit beside them. No Lock fails, and no two
-// callers have a key at the same time. Each node has a stream to all others, or with -rolling.apart to the one of its own
-// version: nodes without one share partitions by way of the arbiter.
+// callers have a key at the same time. Each node has a stream to all others, or with -rolling.apart
+// to the one of its own version: nodes without one share partitions by way of the arbiter.
 func TestUpgrade(t *testing.T) {
 	if *older == "" {
 		t.Skip("without -rolling.older there is nothing to compare with")
