@@ -57,10 +57,14 @@ func adviceOn(info map[string]string, replicas int, addr string) (advice []strin
 			"with allkeys-* it would evict locks, and two processes hold the same: use noeviction or volatile-*", addr))
 	}
 	// Redis tells of good replicas only if it waits for some.
-	if n := info["connected_slaves"]; n != "" && n != "0" && replicas <= 0 && info["min_slaves_good_slaves"] == "" {
+	waits, more := info["min_slaves_good_slaves"] != "", ""
+	if v := info["redis_version"]; v != "" && !atLeast(v, 6, 2, 7) {
+		waits, more = false, fmt.Sprintf(" (which counts for scripts from Redis 6.2.7 on: this is %s)", v)
+	}
+	if n := info["connected_slaves"]; n != "" && n != "0" && replicas <= 0 && !waits {
 		advice = append(advice, fmt.Sprintf("%s has replicas (%s), and acknowledges locks that none of them has: while it is cut off "+
 			"and another one is promoted, two processes may hold the same lock: set redisarbiter.Options.Replicas to 1, or min-replicas-to-write "+
-			"to 1 with a short min-replicas-max-lag", addr, n))
+			"to 1 with a short min-replicas-max-lag%s", addr, n, more))
 	}
 	return advice
 }

@@ -51,6 +51,16 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 	}
 }
 
+// Redis before 6.2.7 does not enforce min-replicas-to-write for what a script writes, and all that Holdfast writes is written by scripts.
+func TestAdvice_AServerWhoseScriptsWaitForNoReplica(t *testing.T) {
+	for version, told := range map[string]string{"6.2.0": "6.2.7", "6.2.6": "6.2.7", "6.2.7": "", "6.2.14": "", "7.0.0": "", "7.2.4": "", "8.0": "", "": ""} {
+		got := redisarbiter.AdviceOn(map[string]string{"redis_version": version, "connected_slaves": "1", "min_slaves_good_slaves": "1"}, 0, "redis-1:6379")
+		if told == "" && len(got) > 0 || told != "" && (len(got) != 1 || !strings.Contains(got[0], told)) {
+			t.Errorf("%q: %q", version, got)
+		}
+	}
+}
+
 // A replica of a Redis Cluster takes over after cluster-node-timeout and some seconds. By default that is longer than locks last.
 func TestAdvice_AFailoverThatTakesLongerThanLocksLast(t *testing.T) {
 	for _, x := range []struct {

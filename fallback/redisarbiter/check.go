@@ -213,13 +213,18 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-func atLeast(version string, major, minor int) bool {
-	f := strings.SplitN(version, ".", 3)
-	var n [2]int
-	for i := range min(len(f), 2) {
-		n[i], _ = strconv.Atoi(f[i])
+func atLeast(version string, want ...int) bool {
+	fields := strings.Split(version, ".")
+	for i, w := range want {
+		is := 0
+		if i < len(fields) {
+			is, _ = strconv.Atoi(fields[i])
+		}
+		if is != w {
+			return is > w
+		}
 	}
-	return n[0] > major || n[0] == major && n[1] >= minor
+	return true
 }
 
 // forGood tells whether an answer to INFO says that it will never be told. A server that is busy or loads its data, or a
