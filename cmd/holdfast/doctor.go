@@ -261,6 +261,24 @@ func (d *doctor) messages(ctx context.Context, ns fallback.Namespace) {
 	d.ok("permissions", "scripts and messages are permitted")
 }
 
+// observersClock is in the format mark of a namespace of redisarbiter.Options.ObserverClock.
+const observersClock = " clock=observers"
+
+// clock says how far the server's clock is off, as an answer said that took so long, and how to set it. With observed it ends no session and no Grace.
+func (d *doctor) clock(off, took time.Duration, observed bool) {
+	do := "find out which of the two clocks is wrong. Do not step the server's forward while processes run: living sessions count as dead then, and two processes " +
+		"hold the same lock. Slew it (NTP does that if it is told to), or stop the server, set its clock, and start it"
+	if observed {
+		do = "run NTP on both machines. No lock depends on it, but tokens of a server that starts anew do"
+	}
+	text := fmt.Sprintf("the server's clock differs by %v from this host's", off.Round(time.Millisecond))
+	if off.Abs() > 2*time.Second+took {
+		d.warn("clock", do, "%s", text)
+	} else {
+		d.ok("clock", "%s", text)
+	}
+}
+
 // server looks at what INFO tells.
 func (d *doctor) server(ctx context.Context, a *arbiter) {
 	c, ok := a.redis.(*redis.Client)
@@ -272,13 +290,8 @@ func (d *doctor) server(ctx context.Context, a *arbiter) {
 	now, err := c.Time(ctx).Result()
 	took := time.Since(sent)
 	if err == nil {
-		off := now.Sub(sent.Add(took / 2))
-		if off.Abs() > 2*time.Second+took {
-			d.warn("clock", "run NTP on both machines. No lock depends on it, but tokens of a server that starts anew do",
-				"the server's clock differs by %v from this host's", off.Round(time.Millisecond))
-		} else {
-			d.ok("clock", "the server's clock differs by %v from this host's", off.Round(time.Millisecond))
-		}
+		mark, _ := c.HGet(ctx, "{"+d.namespace+":s}", "f").Result()
+		d.clock(now.Sub(sent.Add(took/2)), took, strings.Contains(mark, observersClock))
 	}
 	info, err := c.Info(ctx).Result()
 	if err != nil {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+)
+
+// A server's clock that an operator steps forward ends living sessions, but in a namespace of ObserverClock.
+func TestDoctor_TheServersClock(t *testing.T) {
+	for _, x := range []struct {
+		off      time.Duration
+		observed bool
+		level    string
+		do       string
+	}{
+		{-time.Hour, false, "warn", "Do not step the server's forward while processes run"},
+		{time.Hour, false, "warn", "stop the server, set its clock, and start it"},
+		{-time.Hour, true, "warn", "No lock depends on it"},
+		{time.Second, false, "ok", ""},
+	} {
+		d := &doctor{}
+		d.clock(x.off, 0, x.observed)
+		if f := d.all[0]; f.Level != x.level || !strings.Contains(f.Do, x.do) || x.observed && strings.Contains(f.Do, "step") ||
+			!x.observed && strings.Contains(f.Do, "No lock") {
+			t.Errorf("%+v: %+v", x, f)
+		}
+	}
+}
+
+// Doctor knows a namespace of ObserverClock by its format mark.
+func TestDoctor_KnowsObserverClock(t *testing.T) {
+	n := newNamespace(t)
+	for _, with := range []bool{false, true} {
+		ns, err := redisarbiter.New(n.client, &redisarbiter.Options{ColdStart: true, ObserverClock: with}).Attach(t.Context(),
+			fallback.Settings{Namespace: "holdfast", Partitions: 1, Grace: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = ns.Close()
+		if mark := n.client.HGet(t.Context(), "{holdfast:s}", "f").Val(); strings.Contains(mark, observersClock) != with {
+			t.Errorf("ObserverClock %v: %q", with, mark)
+		}
+		n.client.FlushAll(t.Context())
+	}
+}
