@@ -128,10 +128,11 @@ func (x *renewals) slowest() (d time.Duration) {
 const maxFailure = 300
 
 // failures returns the last failure of each operation that has failed, the newest first.
-func (c *Coordinator) failures() (all []CallFailure) {
+func (c *Coordinator) failures(now time.Time) (all []CallFailure) {
 	for op := range c.tells.stats.failures {
 		if f := c.tells.stats.failures[op].Load(); f != nil {
 			x := *f
+			x.Time = now.Add(-now.Sub(x.Time)) // by the wall clock of now, which may have stepped since
 			x.Error = x.Error[:min(len(x.Error), maxFailure)]
 			all = append(all, x)
 		}

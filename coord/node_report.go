@@ -43,6 +43,7 @@ type NodeReport struct {
 
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
+	MoreNodes int        `json:"moreNodes,omitempty"` // that Nodes leaves out
 	Troubles  []string   `json:"troubles,omitempty"`  // members that the node does not reach, 20 at most
 	Events    []Event    `json:"events,omitempty"`    // 32 of the last records of its log of level Info and above, the newest first: records with one message leave room for others
 }
@@ -97,10 +98,11 @@ func (c *Coordinator) report() NodeReport {
 	r := NodeReport{
 		Process: c.process(), Version: version(), Up: c.since(c.began), Clock: c.now(), Owned: s.Owned, Locked: s.Locked, Kept: s.Kept,
 		Waiting: s.Waiting, Sessions: int(s.Sessions), Guardians: s.Guardians, Lost: named(s.Lost), Calls: named(s.Calls), Failed: named(s.Failed),
-		Failures: c.failures(), Renewal: c.tells.stats.renewals.slowest(),
-		Waits: summarize(s.Waits), Holds: summarize(s.Holds),
+		Renewal: c.tells.stats.renewals.slowest(),
+		Waits:   summarize(s.Waits), Holds: summarize(s.Holds),
 		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.tells.events.last(),
 	}
+	r.Failures = c.failures(r.Clock)
 	x := c.cluster
 	if x == nil {
 		return r
@@ -111,7 +113,7 @@ func (c *Coordinator) report() NodeReport {
 			r.State = n.State
 		}
 	}
-	r.Nodes = r.Nodes[:min(len(r.Nodes), mostNodes)]
+	r.keepNodes(mostNodes)
 	if x.self.observing != nil {
 		return r
 	}
@@ -128,6 +130,13 @@ func (c *Coordinator) report() NodeReport {
 	return r
 }
 
+// keepNodes leaves nodes out.
+func (r *NodeReport) keepNodes(most int) {
+	if out := len(r.Nodes) - most; out > 0 {
+		r.Nodes, r.MoreNodes = r.Nodes[:most], r.MoreNodes+out
+	}
+}
+
 // shorter returns a part of the report, nil if there is none.
 func (r *NodeReport) shorter() *NodeReport {
 	s := *r
@@ -135,7 +144,7 @@ func (r *NodeReport) shorter() *NodeReport {
 	case len(s.Events) > 0:
 		s.Events = s.Events[:len(s.Events)/2]
 	case len(s.Nodes) > 0:
-		s.Nodes = s.Nodes[:len(s.Nodes)/2]
+		s.keepNodes(len(s.Nodes) / 2)
 	case len(s.Troubles) > 0:
 		s.Troubles = nil
 	case len(s.Failures) > 0:

@@ -93,6 +93,8 @@ func (x *cluster) unsettled(want int) error {
 			why = append(why, "node "+n.Name+" is gone, and has partitions until its session expires")
 		case n.Incompatible:
 			why = append(why, "node "+n.Name+" at "+n.Gossip+" is of another version, or has other Partitions")
+		case n.Unlisted && n.Session == "":
+			why = append(why, "node "+n.Name+" at "+n.Gossip+" has no session at the arbiter: it has just started, or cannot have one: its log says why")
 		case n.Unlisted:
 			why = append(why, "node "+n.Name+" at "+n.Gossip+" has no session at this node's arbiter: it has just started, "+
 				"or uses another server or a copy of the data")

@@ -181,7 +181,7 @@ func (c *Coordinator) maintain(s *session) error {
 var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
 
 var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
-	"or reached neither the nodes that guard it nor the arbiter")
+	"or reached neither the nodes that guard it nor the arbiter, or its clock stepped forward")
 
 var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and the session was not renewed in time before: the server before " +
 	"may tell others that it is dead")

@@ -1,0 +1,43 @@
+package coord
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// A failure that was noted while the wall clock was an hour off is as old, in a report, as it is, and one of a minute ago does not fail still.
+func TestReport_AFailureBeforeTheClockStepped(t *testing.T) {
+	for _, off := range []int64{-3600, 0, 3600} {
+		c := &Coordinator{}
+		now := time.Now()
+		noted := earlierByWall(now.Add(-time.Minute), -off)
+		c.tells.stats.failures[OpRenew].Store(&CallFailure{OpRenew.String(), noted, ReasonOther.String(), "cut"})
+		text, err := json.Marshal(NodeReport{Clock: now, Failures: c.failures(now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r NodeReport
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatal(err)
+		}
+		if age := r.Clock.Sub(r.Failures[0].Time); age != time.Minute || len(r.Failing()) > 0 {
+			t.Errorf("the clock was off by %d s: a minute is %v, %+v", off, age, r.Failing())
+		}
+	}
+}
+
+// A report tells how many nodes its list leaves out.
+func TestReport_NodesThatAreLeftOut(t *testing.T) {
+	r := &NodeReport{Nodes: make([]NodeInfo, 120)}
+	for _, want := range []int{100, 50, 25} {
+		if want == mostNodes {
+			r.keepNodes(mostNodes)
+		} else {
+			r = r.shorter()
+		}
+		if len(r.Nodes) != want || r.MoreNodes != 120-want {
+			t.Errorf("%d nodes and %d more", len(r.Nodes), r.MoreNodes)
+		}
+	}
+}
