@@ -112,7 +112,11 @@ func (d *doctor) examine(ctx context.Context) {
 func (d *doctor) processes(ctx context.Context) {
 	c, done, err := d.observe(ctx)
 	if err != nil {
-		d.fail("observer", "let this user write to the namespace's keys: README has the ACL", "%v", err)
+		do := "do what the error says"
+		if strings.Contains(err.Error(), "NOPERM") {
+			do = "let this user write to the namespace's keys: README has the ACL"
+		}
+		d.fail("observer", do, "%v", err)
 		return
 	}
 	defer done()
@@ -166,7 +170,8 @@ func (d *doctor) reaches(ctx context.Context, a *arbiter) bool {
 			case a.redis == nil:
 				do = "check --url (host, port, user, password, database), that the server runs, the network and the firewall between this host and it"
 			case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
-				do = "put the application's user and password into --url: redis://user:password@host:port"
+				do = "put the application's user and password into --url: redis://user:password@host:port; if these are the application's, they were changed at the server, " +
+					"and no process can log in any more"
 			case strings.Contains(text, "NOPERM"):
 				do = "permit PING to the user: README has the ACL"
 			case strings.Contains(text, "first record does not look like a TLS handshake"):

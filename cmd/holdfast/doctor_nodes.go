@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -46,7 +47,7 @@ func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 	}
 	if orphans > 0 {
 		d.warn("partitions", "wait for Cluster.Takeover (3 s) or SessionTTL (10 s); if it lasts, look at the log of the nodes that are left",
-			"%d partitions belong to sessions that have ended: their process was killed", orphans)
+			"%d partitions belong to sessions that have ended: their process has ended, or cannot renew", orphans)
 	}
 	if nodes > 0 && shared > 0 && grace == 0 {
 		d.warn("partitions", "wait a few seconds; if it lasts, the nodes do not agree who is there: see what is said of them below",
@@ -68,13 +69,15 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	}
 	rest := others(processes)
 	if len(all) == 0 && len(rest) == 0 {
-		d.warn("processes", "start the application; if it runs, it uses another server or namespace", "no process has a session")
+		d.fail("processes", "look at their logs for `no session`; if none runs, start the application",
+			"no process has a session: they do not run, or use another server or namespace, or the arbiter refuses them (a password or an ACL that was changed, replicas that are away)")
 		return
 	}
 	if len(all) > 0 && len(rest) > 0 {
 		d.warn("processes", "set Cluster in all processes, or in none: a process without makes owners give partitions back",
 			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
 	}
+	d.sessionless(all)
 	versions := make(map[string]bool)
 	for _, n := range all {
 		d.member(ctx, &n, len(all))
@@ -92,6 +95,25 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 		}
 		slices.Sort(list)
 		d.warn("versions", "finish the deployment", "nodes have different versions: %s", strings.Join(list, ", "))
+	}
+}
+
+// sessionless tells once of each node that others hear, and that has no session. One of a copy of the data names a session, which this arbiter has not.
+func (d *doctor) sessionless(all []nodeView) {
+	hear := make(map[string][]string)
+	for _, n := range all {
+		if n.Report == nil {
+			continue
+		}
+		for _, m := range n.Report.Nodes {
+			if m.State == "unlisted" && m.Session == "" {
+				hear[m.Name] = append(hear[m.Name], n.Name)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(hear)) {
+		d.fail("node "+name, "look at its log for `no session`: the error beside it says why (it may have just started)",
+			"it has no session at the arbiter, and grants no locks; it is there, as %s tells", hear[name][0])
 	}
 }
 
@@ -116,17 +138,19 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 	}
 	bad := false
 	if off := time.Since(r.Clock); off.Abs() > 5*time.Second {
-		d.warn(what, "run NTP there: times in logs and tables are off; no lock depends on it", "its clock differs by %v from this host's", off.Round(time.Second))
+		d.warn(what, "run NTP there, and let it slew the clock: a step forward by more than some seconds ends the node's session, and all its locks. Times in logs and tables are off",
+			"its clock differs by %v from this host's", off.Round(time.Second))
 		bad = true
 	}
-	seen, linked := 0, 0
+	seen, linked, joins := 0, 0, false
 	for _, m := range r.Nodes {
 		if m.State == "dead" {
 			continue // the gossip is slower than the arbiter
 		}
 		seen++
 		switch {
-		case m.Linked || m.Self:
+		case m.Self:
+		case m.Linked:
 			linked++
 		case m.Refused != "":
 			d.fail(what, "give both the same Cluster.PeerKeys, GossipKeys and PeerTLS, and the same version; the odd one is that of which all others say so",
@@ -137,13 +161,17 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 				"it has no stream to %s", m.Name)
 			bad = true
 		}
-		if m.State == "unlisted" {
-			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or call RotateSecret (with GossipKeys: change those)",
-				"it hears %s, which has no session", m.Name)
+		switch {
+		case m.State != "unlisted":
+		case m.Session == "": // sessionless tells of it
+			joins = true
+		default:
+			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or let a process of the application call "+
+				"the method Coordinator.RotateSecret (with GossipKeys: change those)", "it hears %s, whose session the arbiter does not know", m.Name)
 			bad = true
 		}
 	}
-	if seen < of {
+	if seen+r.MoreNodes < of {
 		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, of)
 		bad = true
 	}
@@ -154,7 +182,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 	if r.State == "leaving" {
 		d.warn(what, "nothing, if that is meant; else start it anew", "it gives its partitions away: Drain was called, or it closes")
 		bad = true
-	} else if !r.Settled && !bad {
+	} else if !r.Settled && !bad && !joins {
 		d.warn(what, "wait a few seconds", "it has not settled: %s", r.Missing)
 		bad = true
 	}
@@ -177,7 +205,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 		d.warn(what, "look after the arbiter and the network to it", "%d of %d renewals failed since its start", failed, r.Calls["renew"])
 	}
 	if !bad {
-		d.ok(what, "%s, %d partitions, %d streams, %d locked keys, up %v", where(&r.Process), r.Owned, linked-1, r.Locked, lasting(r.Up))
+		d.ok(what, "%s, %d partitions, %d streams, %d locked keys, up %v", where(&r.Process), r.Owned, linked, r.Locked, lasting(r.Up))
 	}
 }
 

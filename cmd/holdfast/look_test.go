@@ -266,6 +266,8 @@ func TestDoctor(t *testing.T) {
 	n.diagnosis(1, "fail", "namespace", "", "", as("stranger")...)
 	n.diagnosis(1, "fail", "messages", "", "SUBSCRIBE", as("deaf")...)
 	n.diagnosis(1, "fail", "settings", "", "", as("reader")...)
+	n.diagnosis(1, "fail", "observer", "NOPERM", "README has the ACL", as("reader")...)
+	n.diagnosis(1, "fail", "observer", "no such file", "do what the error says", "--peer-keys", "/no/such/file")
 	n.open(&coord.Options{Name: "loner"})
 	n.diagnosis(0, "warn", "processes", "such as loner", "set Cluster in all")
 }
