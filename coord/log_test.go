@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -8,6 +9,33 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 )
+
+// A process without a session says whether its arbiter is away, or answers and lacks replicas.
+func TestLog_WhyThereIsNoSession(t *testing.T) {
+	for err, text := range map[error]string{
+		fmt.Errorf("x: %w", fallback.ErrReplicas): "holdfast: no session: too few replicas of the arbiter are there",
+		errCut: "holdfast: no session: the arbiter cannot be reached",
+	} {
+		bubble(t, func(t *testing.T, m *fallback.Memory) {
+			a := &faulty{Arbiter: m}
+			a.set(func(op string) fault {
+				if op == "open" {
+					return fault{err: err}
+				}
+				return fault{}
+			})
+			h := newRecords()
+			o := named("one", h)
+			o.StartUnavailable = true
+			start(t, a, o)
+			time.Sleep(3 * time.Second)
+			if all := h.atLeast(slog.LevelWarn); len(all) != 1 || len(h.about(text)) != 1 {
+				t.Errorf("%v: %v", err, all)
+			}
+			a.mend()
+		})
+	}
+}
 
 // A failover and a start in Grace say so, and the loss of a single lock too.
 func TestLog_GraceAndASingleLoss(t *testing.T) {

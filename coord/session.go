@@ -136,6 +136,8 @@ func (c *Coordinator) sayWhyNoSession(err error) {
 		c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
 	case wait:
 		c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
+	case errors.Is(err, fallback.ErrReplicas):
+		c.opts.Logger.Warn("holdfast: no session: too few replicas of the arbiter are there", "error", err)
 	default:
 		c.opts.Logger.Warn("holdfast: no session: the arbiter cannot be reached", "error", err)
 	}

@@ -18,9 +18,14 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
 		var mu sync.Mutex // protects advice and replicas: the masters are asked concurrently
 		replicas := false
+		ask, err := n.replicasNeeded(ctx)
+		if err != nil {
+			return nil, refused(err)
+		}
 		one := func(ctx context.Context, c *redis.Client) error {
 			var clock *redis.TimeCmd
-			info, err := readInfo(ctx, c, func(pipe redis.Pipeliner) { clock = pipe.Time(ctx) })
+			var need func() needed
+			info, err := readInfo(ctx, c, func(pipe redis.Pipeliner) { clock, need = pipe.Time(ctx), ask(c, pipe) })
 			if err == nil {
 				_, err = checkInfo(info)
 			}
@@ -30,6 +35,9 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			advice = append(advice, adviceOn(info, n.opts.Replicas, c.Options().Addr)...)
+			if err == nil {
+				advice = append(advice, need().advice(info, c.Options().Addr)...)
+			}
 			if has := info["connected_slaves"]; has != "" && has != "0" {
 				replicas = true
 			}
@@ -47,11 +55,63 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	})
 }
 
+// needed is how many replicas a server must have: for each change, and for a session to begin.
+type needed struct{ changes, openings int }
+
+// replicasNeeded returns what asks a server for that, and what is needed of it once it has answered.
+func (n *redisSpace) replicasNeeded(ctx context.Context) (ask func(*redis.Client, redis.Pipeliner) func() needed, err error) {
+	cluster, isCluster := n.conns.work.(*redis.ClusterClient)
+	table := "" // the server that has the sessions
+	if isCluster && n.variant == onAll {
+		m, err := cluster.MasterForKey(ctx, n.sessions())
+		if err != nil {
+			return nil, err
+		}
+		table = m.Options().Addr
+	}
+	return func(c *redis.Client, pipe redis.Pipeliner) func() needed {
+		x := needed{changes: n.opts.Replicas}
+		switch {
+		case n.variant != onAll || isCluster && c.Options().Addr != table:
+			return func() needed { return x }
+		case !isCluster:
+			x.openings = max(n.opts.AllReplicas, 1) // one that only looks on may not have the option
+			return func() needed { return x }
+		}
+		nodes := pipe.ClusterNodes(ctx)
+		return func() needed {
+			x.openings = max(n.opts.AllReplicas, 1, listed(nodes.Val()))
+			return x
+		}
+	}, nil
+}
+
+// advice says what does not work while the server has fewer replicas.
+func (x needed) advice(info map[string]string, addr string) []string {
+	has, err := strconv.Atoi(info["connected_slaves"])
+	switch {
+	case err != nil: // it does not tell
+	case has < x.changes:
+		return []string{fmt.Sprintf("%s has %d replicas, and redisarbiter.Options.Replicas is %d: no session begins or is renewed, and locks in force are lost "+
+			"after coord.Options.SessionTTL: bring the others back, or lower the option", serverName(addr), has, x.changes)}
+	case has < x.openings:
+		return []string{fmt.Sprintf("%s has %d of %d replicas, and redisarbiter.Options.AllReplicas needs all: no process can begin a session, and one that is started "+
+			"anew gets none: bring the others back, and restart no process", serverName(addr), has, x.openings)}
+	}
+	return nil
+}
+
+// serverName is how an operator calls a server.
+func serverName(addr string) string {
+	if addr == failoverAddr {
+		return "the primary that Sentinel names"
+	}
+	return addr
+}
+
 // adviceOn is what a server's INFO gives reason to say.
 func adviceOn(info map[string]string, replicas int, addr string) (advice []string) {
-	if addr == failoverAddr {
-		addr = "the primary that Sentinel names"
-	}
+	addr = serverName(addr)
 	if info[notPermitted] != "" && info["maxmemory_policy"] == "" {
 		advice = append(advice, fmt.Sprintf("%s does not tell its maxmemory-policy, as neither INFO nor CONFIG is permitted: "+
 			"with allkeys-* it would evict locks, and two processes hold the same: use noeviction or volatile-*", addr))

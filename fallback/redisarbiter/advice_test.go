@@ -41,6 +41,42 @@ func TestReplicationThatLosesWritesIsAdvisedAgainst(t *testing.T) {
 	wantAdvice(t, n, "")
 }
 
+// advises checks that what is named is among the advice.
+func advises(t *testing.T, n fallback.Namespace, named string) {
+	t.Helper()
+	advice, err := n.(fallback.Adviser).Advise(t.Context())
+	if err != nil || !slices.ContainsFunc(advice, func(s string) bool { return strings.Contains(s, named) }) {
+		t.Errorf("%q, %v, want %q", advice, err, named)
+	}
+}
+
+// Where a replica is away that sessions need, advice says so, and what not to do; also to one that only looks on.
+func TestAdvice_AReplicaThatSessionsNeedIsAway(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, always...)
+	c := s.Client(t)
+	settings := replicas
+	settings.Namespace = "usual"
+	n := attachTo(t, c, onAllShortly, replicas)
+	two := attachTo(t, c, &redisarbiter.Options{ColdStart: true, Replicas: 2, ReplicaTimeout: 50 * time.Millisecond}, settings)
+	observer, err := redisarbiter.New(c, nil).Attach(t.Context(), replicas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer observer.Close()
+	for _, n := range []fallback.Namespace{n, observer} {
+		advises(t, n, "0 of 1 replicas, and redisarbiter.Options.AllReplicas needs all: no process can begin a session")
+	}
+	advises(t, two, "has 0 replicas, and redisarbiter.Options.Replicas is 2: no session begins or is renewed")
+	if err := enterSession(t.Context(), two, "a"); !errors.Is(err, fallback.ErrReplicas) {
+		t.Errorf("a session without replicas: %v", err)
+	}
+	await.Until(t, "too few replicas, and nothing else, is why", func() bool { return errors.Is(enterSession(t.Context(), n, "a"), fallback.ErrReplicas) })
+	follow(t, s, always...)
+	wantAdvice(t, n, "has replicas (1), and acknowledges locks that none of them has") // Options.Replicas is about that
+	advises(t, two, "has 1 replicas, and redisarbiter.Options.Replicas is 2")
+}
+
 // go-redis calls the server of a Sentinel client "FailoverClient", which tells an operator nothing.
 func TestAdvice_NamesTheServer(t *testing.T) {
 	info := map[string]string{"connected_slaves": "1"}

@@ -112,6 +112,7 @@ func TestAllReplicas_InARedisCluster(t *testing.T) {
 	second.Kill()
 	await.Until(t, "it is away", func() bool { return strings.Contains(p.Info(t.Context(), "replication").Val(), "connected_slaves:1\r") })
 	refusesToOpen(t, n, "c", "1 of 2")
+	advises(t, n, "has 1 of 2 replicas, and redisarbiter.Options.AllReplicas needs all")
 	if _, err := n.Renew(t.Context(), "b", fallback.Registration{TTL: 10 * time.Second}); err != nil { // it counts already
 		t.Errorf("a renewal: %v", err)
 	}

@@ -295,7 +295,7 @@ func (n *redisSpace) pipeline(ctx context.Context, x *scripts, batch []call, to 
 }
 
 // errReplicas says that a change is not as safe as the options ask for.
-var errReplicas = errors.New("fallback: too few replicas acknowledged (redisarbiter.Options.Replicas)")
+var errReplicas = fmt.Errorf("%w (redisarbiter.Options.Replicas)", fallback.ErrReplicas)
 
 // runWait executes a script with a change that must reach the replicas that the options ask for.
 func (n *redisSpace) runWait(ctx context.Context, s script, keys []string, args ...any) (any, error) {

@@ -2,7 +2,6 @@ package redisarbiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -187,7 +186,7 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 }
 
 // errAllReplicas says that a session does not count yet.
-var errAllReplicas = errors.New("fallback: not all replicas have the session (redisarbiter.Options.AllReplicas)")
+var errAllReplicas = fmt.Errorf("%w: not all have the session (redisarbiter.Options.AllReplicas)", fallback.ErrReplicas)
 
 // askReplicas asks a server how many replicas it has. In a Redis Cluster those count as well that
 // are away: each may take over that the cluster lists.
