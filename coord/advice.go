@@ -13,8 +13,9 @@ const adviseEvery = 12
 
 // advised is what the log says of the arbiter's settings.
 type advised struct {
-	mu       mutex[leafRank] // protects said
+	mu       mutex[leafRank] // protects said and unfit
 	said     map[string]bool // the last look's texts; they are not logged again while they stay
+	unfit    string          // why the arbiter is not fit for locks, as the last look says; empty: it is
 	renewals int             // since the last look; used by one goroutine
 }
 
@@ -34,11 +35,12 @@ func (c *Coordinator) advise() {
 		if err != nil && !unfit {
 			return // the settings are not known
 		}
-		texts := advice
+		texts, why := advice, ""
 		if unfit {
-			texts = append(texts, err.Error())
+			why = err.Error()
+			texts = append(texts, why)
 		}
-		for i, fresh := range c.remote.advised.fresh(texts) {
+		for i, fresh := range c.remote.advised.fresh(texts, why) {
 			switch {
 			case !fresh:
 			case i == len(advice):
@@ -50,10 +52,18 @@ func (c *Coordinator) advise() {
 	})
 }
 
-// fresh reports for each text whether the last look did not give it, and keeps them for the next look.
-func (x *advised) fresh(texts []string) []bool {
+// notFit returns why the arbiter is not fit for locks any more, empty if it is.
+func (x *advised) notFit() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.unfit
+}
+
+// fresh reports for each text whether the last look did not give it, and keeps them for the next look, and why the arbiter is not fit.
+func (x *advised) fresh(texts []string, unfit string) []bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.unfit = unfit
 	was, fresh := x.said, make([]bool, len(texts))
 	x.said = make(map[string]bool, len(texts))
 	for i, text := range texts {

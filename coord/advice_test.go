@@ -21,7 +21,7 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	client, log := s.Client(t), newRecords()
-	start(t, overRedis(t, s), &coord.Options{Partitions: 1, SessionTTL: time.Second, Grace: 2 * time.Second, Logger: slog.New(log)})
+	c := start(t, overRedis(t, s), &coord.Options{Partitions: 1, SessionTTL: time.Second, Grace: 2 * time.Second, Logger: slog.New(log)})
 	set := func(policy string) {
 		if err := client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
 			t.Fatal(err)
@@ -35,7 +35,11 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 	if r := log.about("holdfast: the arbiter is not fit for locks any more")[1]; r.level != slog.LevelError {
 		t.Errorf("level: got %v", r.level)
 	}
+	if r, err := c.Report(t.Context(), ""); err != nil || !strings.Contains(r.Unfit, "allkeys-random") || !c.Stats().Unfit {
+		t.Errorf("the report: %q, %v; Unfit %v", r.Unfit, err, c.Stats().Unfit)
+	}
 	set("noeviction")
+	await.Within(t, time.Minute, "it is fit again", func() bool { return !c.Stats().Unfit })
 	if n := told(); n != 2 {
 		t.Errorf("%d records of two changes", n)
 	}

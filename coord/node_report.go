@@ -24,6 +24,7 @@ type NodeReport struct {
 	Settled bool          `json:"settled"`         // the cluster has come to rest, as far as the node can see: see Settled
 	Missing string        `json:"missing,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"` // of the arbiter, that is left
+	Unfit   string        `json:"unfit,omitempty"` // why the arbiter is not fit for locks any more: see Stats.Unfit
 
 	Partitions int `json:"partitions"` // of the namespace
 	Owned      int `json:"owned"`      // partitions
@@ -102,7 +103,7 @@ func (c *Coordinator) report() NodeReport {
 		Waits:   summarize(s.Waits), Holds: summarize(s.Holds),
 		Arbiter: summarize(s.Arbiter), Partitions: len(c.parts), Grace: s.Grace, Events: c.tells.events.last(),
 	}
-	r.Failures = c.failures(r.Clock)
+	r.Failures, r.Unfit = c.failures(r.Clock), c.remote.advised.notFit()
 	x := c.cluster
 	if x == nil {
 		return r

@@ -54,6 +54,10 @@ type Stats struct {
 	// arrives. A node that has just started or crashed is one for some seconds. [Coordinator.Nodes] does not have them.
 	Missing int
 
+	// Unfit: the arbiter has settings with which New would fail, such as a maxmemory-policy that evicts locks, or a clock years ahead. They are
+	// looked at every 12 RenewEvery. NodeReport.Unfit says which.
+	Unfit bool
+
 	Permits PermitStats // of semaphores
 
 	// With Cluster.Takeover.
@@ -148,6 +152,7 @@ func (c *Coordinator) Stats() Stats {
 	if c.cluster != nil {
 		s.Missing = c.cluster.missing()
 	}
+	s.Unfit = c.remote.advised.notFit() != ""
 	s.Buried = c.tells.stats.buried.Load()
 	s.Deadlocks = c.tells.stats.deadlocks.Load()
 	var n lease.Counts

@@ -271,6 +271,9 @@ func (o *Overview) judge(long time.Duration) {
 			say("Node ", n.Name, " does not answer: ", n.Error)
 			continue
 		}
+		if r.Unfit != "" {
+			say("Node ", n.Name, ": the arbiter is not fit for locks, and two processes may have the same one: ", r.Unfit)
+		}
 		if r.State == "leaving" {
 			say("Node ", n.Name, " gives its partitions away.")
 		}

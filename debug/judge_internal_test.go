@@ -35,6 +35,10 @@ func TestJudge(t *testing.T) {
 			coord.NodeReport{Failures: ago(2 * time.Second)},
 		},
 		{
+			"an arbiter that evicts locks", "Node anna: the arbiter is not fit for locks, and two processes may have the same one: maxmemory-policy is allkeys-lru", Overview{},
+			coord.NodeReport{Unfit: "maxmemory-policy is allkeys-lru"},
+		},
+		{
 			"another key", "Node anna and node berta refuse each other: none of the shared keys", Overview{},
 			coord.NodeReport{Nodes: []coord.NodeInfo{{Name: "berta", Refused: "none of the shared keys"}}},
 		},

@@ -247,6 +247,7 @@ func TestDoctor(t *testing.T) {
 	set("maxmemory-policy", "allkeys-lru")
 	set("maxmemory", "100mb")
 	n.diagnosis(1, "fail", "settings", "allkeys-lru", "do what the error says")
+	n.diagnosis(1, "ok", "node anna", "", "")
 	set("maxmemory-policy", "noeviction")
 	set("maxmemory", "1mb")
 	n.diagnosis(1, "fail", "memory", "noeviction", "raise maxmemory")

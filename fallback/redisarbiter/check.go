@@ -22,14 +22,14 @@ type firstLook struct {
 }
 
 // checkServers asks every server that may hold a record whether it is fit. A single server is asked for the format mark,
-// the field f of the hash, in the same round trip.
-func checkServers(ctx context.Context, c redis.UniversalClient, hash string) (look firstLook, err error) {
+// the field f of the hash, in the same round trip. One that observes takes no locks, so it may look at a server that evicts them.
+func checkServers(ctx context.Context, c redis.UniversalClient, hash string, observes bool) (look firstLook, err error) {
 	switch c := c.(type) {
 	case *redis.ClusterClient:
 		look = firstLook{guarded: true, kind: clustered}
 		var mu sync.Mutex // protects look: the masters are asked concurrently
 		err = c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
-			g, err := checkServer(ctx, m, nil)
+			g, err := checkServer(ctx, m, observes, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			look.guarded = look.guarded && g
@@ -41,7 +41,7 @@ func checkServers(ctx context.Context, c redis.UniversalClient, hash string) (lo
 		return look, err
 	case *redis.Client:
 		var cluster *redis.StringCmd
-		look.guarded, err = checkServer(ctx, c, func(pipe redis.Pipeliner) {
+		look.guarded, err = checkServer(ctx, c, observes, func(pipe redis.Pipeliner) {
 			cluster, look.mark = pipe.Info(ctx, "cluster"), pipe.HGet(ctx, hash, "f")
 		})
 		if err == nil && parseInfo(cluster.Val())["cluster_enabled"] == "0" {
@@ -49,7 +49,7 @@ func checkServers(ctx context.Context, c redis.UniversalClient, hash string) (lo
 		}
 		return look, err
 	default:
-		look.guarded, err = checkServer(ctx, c, nil)
+		look.guarded, err = checkServer(ctx, c, observes, nil)
 		return look, err
 	}
 }
@@ -81,7 +81,7 @@ func loadAll(ctx context.Context, c redis.UniversalClient, x *scripts) (digests 
 }
 
 // checkServer asks one server, and more, if that is not nil, in the same round trip.
-func checkServer(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) (guarded bool, err error) {
+func checkServer(ctx context.Context, c redis.Cmdable, observes bool, more func(redis.Pipeliner)) (guarded bool, err error) {
 	var clock *redis.TimeCmd
 	info, err := readInfo(ctx, c, func(pipe redis.Pipeliner) {
 		clock = pipe.Time(ctx)
@@ -92,7 +92,10 @@ func checkServer(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner
 	if err != nil {
 		return false, err
 	}
-	if guarded, err = checkInfo(info); err != nil {
+	if guarded, err = checkInfo(info); observes && errors.Is(err, errEvicts) {
+		guarded, err = tellsName(info), nil
+	}
+	if err != nil {
 		return guarded, err
 	}
 	return guarded, checkClock(clock)
@@ -187,6 +190,9 @@ func compareClocks(theirs, ours time.Time) error {
 	return nil
 }
 
+// errEvicts says that the server may delete keys of its own accord.
+var errEvicts = fmt.Errorf("%w: maxmemory-policy", fallback.ErrRefused)
+
 var errReplica = errors.New("fallback: the server is a read-only replica")
 
 func checkInfo(info map[string]string) (guarded bool, err error) {
@@ -198,10 +204,13 @@ func checkInfo(info map[string]string) (guarded bool, err error) {
 		return false, fmt.Errorf("%w: role is %s: give the client its primary", errReplica, r)
 	}
 	if p := info["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") {
-		return false, fmt.Errorf("%w: maxmemory-policy is %s, so the server may evict locks: use noeviction or volatile-*", fallback.ErrRefused, p)
+		return false, fmt.Errorf("%w is %s, so the server may evict locks: use noeviction or volatile-*", errEvicts, p)
 	}
-	return len(info["master_replid"]) == 40, nil
+	return tellsName(info), nil
 }
+
+// tellsName reports whether a failover would be noticed.
+func tellsName(info map[string]string) bool { return len(info["master_replid"]) == 40 }
 
 func parseInfo(text string) map[string]string {
 	info := make(map[string]string)

@@ -90,6 +90,9 @@ func TestAttachRefusesServersThatMayEvictLocks(t *testing.T) {
 		}
 		if strings.HasPrefix(policy, "allkeys-") {
 			wantRefused(t, c, "maxmemory-policy is "+policy)
+			looksOn := plain
+			looksOn.Observes = true
+			_ = attachTo(t, c, cold, looksOn) // it takes no lock, and shall tell what is wrong
 		} else {
 			use(t, attach(t, c, cold))
 		}

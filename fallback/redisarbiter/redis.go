@@ -127,7 +127,9 @@ func (n *redisSpace) begin(ctx context.Context, c redis.UniversalClient) (err er
 	n.gates.init(c)
 	w := n.conns.work
 	n.conns.connect(ctx, &n.calls)
-	look, err := outlive(ctx, &n.calls, func(ctx context.Context) (firstLook, error) { return checkServers(ctx, w, n.sessions()) })
+	look, err := outlive(ctx, &n.calls, func(ctx context.Context) (firstLook, error) {
+		return checkServers(ctx, w, n.sessions(), n.settings.Observes)
+	})
 	if err != nil {
 		return refused(err)
 	}

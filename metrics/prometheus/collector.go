@@ -39,7 +39,7 @@ type collector struct {
 	wait, hold, arbiter                                *prometheus.Desc
 	count, granted, lost, calls, failed                *prometheus.Desc
 	partitions, sessions, grace, up, buried, deadlocks *prometheus.Desc
-	longest, held, gaveUp                              *prometheus.Desc
+	longest, held, gaveUp, unfit                       *prometheus.Desc
 	guardians, promised, nodes                         *prometheus.Desc
 }
 
@@ -61,6 +61,7 @@ func (c *collector) describe(labels prometheus.Labels) {
 	add(&c.lost, "lock_lost_total", "Locks lost while they were held.", "cause")
 	add(&c.calls, "arbiter_call_total", "Calls of the arbiter.", "operation")
 	add(&c.failed, "arbiter_call_failed_total", "Calls of the arbiter that failed.", "operation", "reason")
+	add(&c.unfit, "arbiter_unfit", "1 while the arbiter has settings with which no process could start, such as one that evicts locks.")
 	add(&c.partitions, "partition_count", "Partitions that this node owns.")
 	add(&c.sessions, "session_total", "Sessions begun. After each but the first all locks were lost.")
 	add(&c.up, "session_count", "1 while the process has a session, and can lock.")
@@ -123,6 +124,11 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		up = 1
 	}
 	gauge(c.up, up)
+	unfit := 0.0
+	if s.Unfit {
+		unfit = 1
+	}
+	gauge(c.unfit, unfit)
 	gauge(c.grace, s.Grace.Seconds())
 	nodes := map[string]int{"linked": 0, "unlinked": 0, "refused": 0, "unlisted": 0, "missing": s.Missing}
 	for _, n := range c.locks.Nodes() {
