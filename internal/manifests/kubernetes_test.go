@@ -117,21 +117,49 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%s: %+v; there are the ports %v", what, probe, ports)
 		}
 	}
-	open := make(map[string]bool) // to the other pods
-	for _, rule := range x.network.Spec.Ingress {
-		for _, from := range rule.From {
-			selects(t, "a rule", from.PodSelector, pod.Labels)
-			for _, p := range rule.Ports {
-				open[fmt.Sprint(*p.Protocol, " ", p.Port.IntValue())] = true
-			}
-		}
-	}
+	open := openTo(t, x.network, pod.Labels)
 	for _, want := range []string{
 		fmt.Sprint("TCP ", ports["gossip"]), fmt.Sprint("UDP ", ports["gossip"]), fmt.Sprint("TCP ", ports["peer"]), "TCP 7946", "UDP 7946", "TCP 7947",
 	} {
 		if !open[want] {
 			t.Errorf("%s is closed between the pods, of %v", want, open)
 		}
+	}
+}
+
+// openTo returns the ports that a policy opens to pods.
+func openTo(t *testing.T, network *networking.NetworkPolicy, pods map[string]string) map[string]bool {
+	t.Helper()
+	open := make(map[string]bool)
+	for _, rule := range network.Spec.Ingress {
+		for _, from := range rule.From {
+			s, err := meta.LabelSelectorAsSelector(from.PodSelector)
+			if err != nil || s.Empty() {
+				t.Errorf("%v: %v", from.PodSelector, err)
+			}
+			for _, p := range rule.Ports {
+				if s.Matches(labels.Set(pods)) {
+					open[fmt.Sprint(*p.Protocol, " ", p.Port.IntValue())] = true
+				}
+			}
+		}
+	}
+	return open
+}
+
+// The command in a pod of its own reaches the nodes' peer port, and nothing else; its documentation gives the pod's label.
+func TestKubernetes_TheCommandReachesTheNodes(t *testing.T) {
+	x, _ := read(t)
+	page, err := os.ReadFile("../../docs/command.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	label := regexp.MustCompile(`kubectl run .*--labels app=(\S+)`).FindSubmatch(page)
+	if label == nil {
+		t.Fatal("docs/command.md has no such line")
+	}
+	if open := openTo(t, x.network, map[string]string{"app": string(label[1])}); !reflect.DeepEqual(open, map[string]bool{"TCP 7947": true}) {
+		t.Errorf("open to the command: %v", open)
 	}
 }
 
