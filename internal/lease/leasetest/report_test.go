@@ -50,11 +50,11 @@ func TestReports_Count(t *testing.T) {
 	var n lease.Counts
 	paths := make(map[lease.Path]uint64)
 	none := func(string) bool { return false }
-	w.node("a").P.Count(nil, &n, func(x lease.Path, n uint64) { paths[x] += n }, none)
+	w.node("a").P.Count(1, nil, &n, func(x lease.Path, n uint64) { paths[x] += n }, none)
 	if n.Owned != 1 || n.Locked != 1 || n.Kept != 1 || n.Waiting != 1 || paths[lease.PathOwn] != 2 || paths[lease.PathForwarded] != 0 {
 		t.Error(n, paths)
 	}
-	w.node("b").P.Count(nil, &n, func(x lease.Path, n uint64) { paths[x] += n }, none)
+	w.node("b").P.Count(1, nil, &n, func(x lease.Path, n uint64) { paths[x] += n }, none)
 	if n.Owned != 1 || n.Locked != 2 || paths[lease.PathForwarded] != 1 {
 		t.Error("with b's:", n, paths)
 	}
