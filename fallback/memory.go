@@ -19,11 +19,12 @@ import (
 // Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of the store in
 // a synctest bubble.
 type Memory struct {
-	mu        sync.Mutex        // protects what follows, and every namespace's state
-	server    int               // which server process this is; Restore starts another
-	name      string            // of that process
-	openings  bool              // sessions count once all replicas have them
-	apart     map[uint32]string // names of the servers of partitions that failed over by themselves
+	mu        sync.Mutex               // protects what follows, and every namespace's state
+	server    int                      // which server process this is; Restore starts another
+	name      string                   // of that process
+	openings  bool                     // sessions count once all replicas have them
+	apart     map[uint32]string        // names of the servers of partitions that failed over by themselves
+	ahead     map[string]time.Duration // by how much clocks of servers are, in simulations; never changed, but replaced
 	spaces    map[string]*memorySpace
 	listeners map[string]*listener // by namespace and session
 }
@@ -104,7 +105,7 @@ func (s *memorySpace) format(a *Memory, m Moment, grace int64, mark string) {
 func memoryName(server int) string { return "memory-" + strconv.Itoa(server) }
 
 func (a *Memory) moment(grace time.Duration) Moment {
-	return Moment{Now: time.Now().UnixMilli(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
+	return Moment{Now: time.Now().UnixMilli() + a.ahead[a.name].Milliseconds(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.

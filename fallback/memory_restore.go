@@ -101,13 +101,14 @@ func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 func (a *Memory) Fork() *Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &Memory{server: a.server, name: a.name, openings: a.openings, apart: maps.Clone(a.apart), spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
+	return &Memory{server: a.server, name: a.name, openings: a.openings, apart: maps.Clone(a.apart), ahead: a.ahead, spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
 }
 
 // of is the moment of an operation on a partition.
 func (a *Memory) of(m Moment, p uint32) Moment {
 	if name := a.apart[p]; name != "" {
 		m.Server, m.Process = name, name
+		m.Now += (a.ahead[name] - a.ahead[a.name]).Milliseconds()
 	}
 	return m
 }
