@@ -34,6 +34,10 @@ type server struct {
 	rewound time.Time        // when it got older data under the same identity
 	parted  time.Time        // when the server of some partitions became another one; zero: never
 	tabled  [2]time.Time     // the same of the server of the sessions, by itself: and the time before
+	clock   time.Duration    // of the last server that there was, by how much it is ahead
+	next    time.Duration    // of the next one
+	ticked  time.Time        // when the servers' clocks stepped last
+	skewed  *int             // servers with another clock than the one before
 
 	mu   sync.Mutex // protects what follows
 	rng  *rand.Rand
@@ -83,6 +87,7 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 		s.before = s.since
 	}
 	s.Memory.Restore(to)
+	s.another()
 	s.servers++
 	if s.servers > 1 {
 		s.since = time.Now()

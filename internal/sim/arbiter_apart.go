@@ -17,6 +17,7 @@ func (s *server) failoverPart(to *fallback.Snapshot) {
 	defer s.swap.Unlock()
 	s.apart = s.Memory.Fork()
 	s.Memory.RestorePartitions(to, ofOther)
+	s.another()
 	s.parted = time.Now()
 }
 
@@ -27,6 +28,7 @@ func (s *server) failoverTable(to *fallback.Snapshot) {
 	defer s.swap.Unlock()
 	s.deposed = s.Memory.Fork()
 	s.Memory.RestoreSessions(to, func(p uint32) bool { return !ofOther(p) })
+	s.another()
 	s.tabled[0], s.tabled[1] = time.Now(), s.tabled[0]
 }
 

@@ -155,6 +155,7 @@ func (s *start) unlock(key string, g *grant, hold *history.Hold, end func() erro
 	case err == nil:
 		call.Done()
 	case errors.Is(err, coord.ErrLost):
+		s.n.w.h.lost(s, key, err)
 		call.Refused()
 	default:
 		s.n.w.h.say("%v: Unlock of %q: %v", s, key, err)

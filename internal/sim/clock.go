@@ -3,7 +3,11 @@ package sim
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
 // clock is a node's own: it may run fast or slow, and the node may stand still. Package coord looks at it whenever it wants
@@ -12,6 +16,9 @@ type clock struct {
 	begin time.Time
 	rate  float64 // seconds of this clock per second
 	still func(from, until time.Time)
+	two   bool         // it has a wall clock that may step alone
+	wall  atomic.Int64 // by how many nanoseconds its wall clock is ahead of its monotonic one
+	jumps atomic.Int64 // when the wall clock stepped last, of the world: nanoseconds since begin
 
 	mu    sync.Mutex // protects what follows
 	rng   *rand.Rand
@@ -47,11 +54,50 @@ func (c *clock) halt(d time.Duration) {
 
 func (c *clock) read() time.Time {
 	now := time.Now()
-	if c.rate == 1 {
-		return now
+	if c.rate != 1 {
+		now = c.begin.Add(time.Duration(c.rate * float64(now.Sub(c.begin))))
 	}
-	return c.begin.Add(time.Duration(c.rate * float64(now.Sub(c.begin))))
+	if c.two {
+		return apart(now, time.Duration(c.wall.Load()))
+	}
+	return now
 }
+
+// step moves the wall clock, and not the monotonic one, as NTP or an operator does.
+func (c *clock) step(by time.Duration) {
+	c.jumps.Store(int64(time.Since(c.begin)))
+	c.wall.Add(int64(by))
+}
+
+// step moves the wall clock of the host that the node runs on.
+func (n *node) step(by time.Duration) {
+	n.wall += by
+	if n.now != nil {
+		n.now.h.clock.step(by)
+	}
+}
+
+// jumped tells whether the wall clock stepped so short a time ago that the node may go by what it has read before.
+func (c *clock) jumped() bool {
+	at := c.jumps.Load()
+	return at != 0 && time.Since(c.begin)-time.Duration(at) <= 2*lease.WallEvery
+}
+
+// apart returns a time with a wall clock that is ahead of the monotonic one. Times of a bubble have no monotonic reading, so it gets one here.
+// The first word of a time.Time that has one is a flag, 33 bits of seconds since 1885, and 30 bits of nanoseconds; the second one is
+// that reading.
+func apart(now time.Time, ahead time.Duration) time.Time {
+	t := now.Add(ahead).Round(0)
+	words := (*[2]uint64)(unsafe.Pointer(&t))
+	words[0] = 1<<63 | uint64(t.Unix()-year1885)<<30 | uint64(t.Nanosecond())
+	words[1] = uint64(now.Sub(year2000) + 1)
+	return t
+}
+
+var (
+	year1885 = time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	year2000 = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+)
 
 // Now implements [wire.Clock].
 func (c *clock) Now() time.Time {
@@ -91,6 +137,10 @@ func (c *clock) wait() {
 		time.Sleep(d)
 	}
 }
+
+// holdsOld tells whether the node may have read its clock before a time that it has not lived through: it stood still until now, or its wall
+// clock stepped.
+func (c *clock) holdsOld(begin time.Time) bool { return c.stoodSince(begin, 0) || c.jumped() }
 
 // stoodSince tells whether the node has stood still since a moment, and has not been running again for long.
 func (c *clock) stoodSince(t time.Time, within time.Duration) bool {

@@ -66,6 +66,10 @@ func (c *conn) Write(b []byte) (int, error) {
 	if closed != nil && !errors.Is(closed, io.EOF) {
 		return 0, closed
 	}
+	if c.there.replaced.Load() && c.reaches() {
+		time.AfterFunc(late, func() { c.fail(errReset) })
+		return len(b), nil
+	}
 	h := c.other.in
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,6 +90,15 @@ func (c *conn) Write(b []byte) (int, error) {
 		h.wait(at)
 	}
 	return len(b), nil
+}
+
+// reaches tells whether what is sent reaches the host that has the other one's address now, and its answer comes back.
+func (c *conn) reaches() bool {
+	n := c.here.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.hosts[c.there.addr]
+	return n.passes(c.here, now) && n.passes(now, c.here)
 }
 
 func (c *conn) Read(b []byte) (int, error) {

@@ -50,10 +50,10 @@ func (w *world) inject(f Fault) {
 	s, other := n.now, m.now
 	switch f.Kind {
 	case empty:
-		if w.hasty() {
+		if w.hasty(f.Ahead) {
 			return
 		}
-	case failover, part, down, late, forge, rewind:
+	case failover, part, down, late, forge, rewind, tick:
 	case cut, reset:
 		if s == nil || other == nil {
 			return
@@ -106,6 +106,21 @@ func (w *world) inject(f Fault) {
 		spell(func(x *weather) { copy(x.shard[:], f.Some[:]) }, func(x *weather) { x.shard = [partitions]bool{} })
 	case still:
 		s.h.clock.stand(f.For, f.Reads)
+	case tick:
+		if !w.cfg.Observed && !w.hasty(f.Ahead) { // or an epoch may be given out again, if all is lost then
+			w.s.tick(f.Ahead)
+			w.outside.Ticks++
+		}
+	case ask, breaks, rotate, drain:
+		w.operate(f)
+	case again:
+		n.again(f)
+	case wall:
+		n.step(f.Ahead)
+		w.outside.Steps++
+		if f.Both {
+			w.after(f.For, func() { n.step(-f.Ahead) })
+		}
 	case crash, leave:
 		if f.Kind == crash {
 			n.crash()
@@ -138,9 +153,10 @@ func (w *world) inject(f Fault) {
 		w.after(f.Late, func() { w.s.rewind(old) })
 	case empty:
 		if w.cfg.Spread && !f.Both {
-			w.failoverTable(nil, Fault{})
+			w.failoverTable(nil, Fault{Ahead: f.Ahead})
 			break
 		}
+		w.s.next = f.Ahead
 		w.s.failover(nil, false)
 	case down:
 		w.s.setDown(true)
@@ -182,10 +198,11 @@ func (w *world) mislead(s *start, f Fault, set func(x *weather, is bool)) {
 
 // failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
 func (w *world) failover(become func(), f Fault) {
-	if w.hasty() {
+	if w.hasty(f.Ahead) {
 		w.say("failover: not now")
 		return
 	}
+	w.s.next = f.Ahead
 	become()
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
@@ -196,10 +213,11 @@ func (w *world) failover(become func(), f Fault) {
 
 // failoverPart is failover of the server of some partitions.
 func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
-	if w.hasty() {
+	if w.hasty(f.Ahead) {
 		w.say("failover: not now")
 		return
 	}
+	w.s.next = f.Ahead
 	w.s.failoverPart(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {
@@ -210,7 +228,7 @@ func (w *world) failoverPart(old *fallback.Snapshot, f Fault) {
 
 // failoverTable is failover of the server of the sessions, which has the other partitions.
 func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
-	if w.hasty() {
+	if w.hasty(f.Ahead) {
 		w.say("failover: not now")
 		return
 	}
@@ -221,6 +239,7 @@ func (w *world) failoverTable(old *fallback.Snapshot, f Fault) {
 			s.client.set(func(x *weather) { x.deposed = false })
 		}
 	}
+	w.s.next = f.Ahead
 	w.s.failoverTable(old)
 	for _, n := range w.nodes {
 		if s := n.now; s != nil && f.Some[n.number] {

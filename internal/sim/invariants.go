@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
@@ -18,7 +19,7 @@ type won struct{ partition, epoch uint32 }
 // saidDead is called at the moment when the arbiter says that a session is dead: its node must have known (I3).
 func (w *world) saidDead(id string) {
 	for _, s := range w.running() {
-		if mine, until := wire.Session(s.c); mine == id && s.h.read().Before(until) {
+		if mine, until := wire.Session(s.c); mine == id && !lease.Past(until, s.h.read()) {
 			w.h.say("I3: the arbiter says that session %.4s of %v is dead, %v before its own clock does", id, s, until.Sub(s.h.read()))
 		}
 	}
@@ -46,7 +47,7 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 		if mine, _ := wire.Session(s.c); mine == by {
 			continue
 		}
-		if old, until := wire.Serves(s.c, partition); s.h.read().Before(until) {
+		if old, until := wire.Serves(s.c, partition); !lease.Past(until, s.h.read()) {
 			w.h.say("I4: partition %d is given to session %.4s at epoch %d, and %v serves it at %d for another %v", partition, by, epoch, s, old,
 				until.Sub(s.h.read()))
 		}
@@ -62,7 +63,7 @@ func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
 	if deposed {
 		tabled = w.s.tabled[1]
 	}
-	if !tabled.IsZero() && time.Now().UnixMilli() < tabled.UnixMilli()+w.s.grace.Milliseconds() {
+	if !tabled.IsZero() && time.Now().UnixMilli() < tabled.UnixMilli()+(w.s.grace-w.slip()).Milliseconds() {
 		w.h.say("I7: "+format+", %v after the server of the sessions became another one", append(args, time.Since(tabled))...)
 	}
 }
@@ -84,7 +85,7 @@ func (w *world) takenAfter(least time.Duration, e *executed, deposed bool, forma
 	if e != nil {
 		since, now = e.since, e.at
 	}
-	if !since.IsZero() && now.UnixMilli() < since.UnixMilli()+least.Milliseconds() {
+	if !since.IsZero() && now.UnixMilli() < since.UnixMilli()+(least-w.slip()).Milliseconds() {
 		w.h.say("I7: "+format+", %v after the arbiter became another server", append(args, now.Sub(since))...)
 	}
 }
@@ -98,11 +99,15 @@ func (w *world) seen(partition, epoch uint32) {
 
 // hasty tells whether some epoch is so far ahead of the arbiter's clock, by many transitions in a row, that an arbiter that lost it
 // would give it out again after Q: a limit of the protocol (see DESIGN.md), from which nothing but more time protects. One
-// more is for what a deposed primary does. Epochs are seconds since 2000, when the time of a bubble begins.
-func (w *world) hasty() bool {
+// more is for what a deposed primary does. Epochs are seconds since 2000, when the time of a bubble begins. ahead is by how
+// much the clock is of the server that is to come.
+func (w *world) hasty(ahead time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	again := time.Now().Add(w.s.grace).Unix() - time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	if w.cfg.Observed { // epochs are by the clocks of processes
+		ahead = 0
+	}
+	again := time.Now().Add(ahead+w.s.grace).Unix() - time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 
@@ -142,7 +147,7 @@ func (w *world) rests(key string) {
 	default: // the owner that granted it may exist no more: then no other node has the partition
 		for _, s := range w.running() {
 			epoch, session, request, until := wire.Granted(s.c, key)
-			if epoch == r.Epoch && s.h.read().Before(until) && (fallback.Identity{Session: session, Request: request}) != id {
+			if epoch == r.Epoch && !lease.Past(until, s.h.read()) && (fallback.Identity{Session: session, Request: request}) != id {
 				why = fmt.Sprintf("%v serves the partition at %d, and has given the key to %.4s %d", s, epoch, session, request)
 			}
 		}
@@ -178,7 +183,7 @@ func (w *world) holding(key string) (*grant, wire.Hold) {
 		return nil, wire.Hold{}
 	}
 	h, until := wire.Holding(g.by.c, key)
-	if h.Own || !g.by.h.read().Before(until) {
+	if h.Own || lease.Past(until, g.by.h.read()) {
 		return nil, wire.Hold{}
 	}
 	return g, h

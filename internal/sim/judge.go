@@ -23,6 +23,7 @@ type judge struct {
 	slack  time.Duration
 	state  func(key string) []string // of everybody
 	tasks  tasks
+	breaks map[coord.Fence]bool // that Break was called for
 }
 
 // past is what is known of a key.
@@ -59,7 +60,7 @@ type grant struct {
 
 // newJudge returns one for sessions of that length. Processes that have stood still get some time to notice what happened meanwhile.
 func newJudge(ttl time.Duration) *judge {
-	return &judge{keys: make(map[string]*past), begin: time.Now(), ttl: ttl, slack: ttl/4 + 50*time.Millisecond}
+	return &judge{keys: make(map[string]*past), breaks: make(map[coord.Fence]bool), begin: time.Now(), ttl: ttl, slack: ttl/4 + 50*time.Millisecond}
 }
 
 func (h *judge) fail(format string, args ...any) {

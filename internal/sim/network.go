@@ -46,7 +46,8 @@ type host struct {
 	*clock
 	saw func(lease.Sight) // nil: what its node decides is not looked at
 
-	wrote atomic.Int64 // how often it has written to a connection
+	wrote    atomic.Int64 // how often it has written to a connection
+	replaced atomic.Bool  // another host has its address, and resets what is sent to this one
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
@@ -68,11 +69,18 @@ func (h *host) Saw(x lease.Sight) {
 	}
 }
 
-func (n *network) newHost() *host {
+func (n *network) newHost() *host { return n.newHostAt("") }
+
+// newHostAt returns one in the place of the host that has had the address; at a new one, if it is empty.
+func (n *network) newHostAt(addr string) *host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := &host{net: n, accept: make(chan *conn, 64), gone: make(chan struct{}), conns: make(map[*conn]bool)}
-	h.addr = fmt.Sprintf("127.0.%d.%d:1", len(n.hosts)/250, 1+len(n.hosts)%250)
+	if h.addr = addr; addr == "" {
+		h.addr = fmt.Sprintf("127.0.%d.%d:1", len(n.hosts)/250, 1+len(n.hosts)%250)
+	} else {
+		n.hosts[addr].replaced.Store(true)
+	}
 	n.hosts[h.addr] = h
 	return h
 }

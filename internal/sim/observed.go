@@ -13,10 +13,11 @@ import (
 // A book is a server that keeps records, with a clock that tells nothing. Processes are observers: see docs/protocol.md, A store without a clock.
 type book struct {
 	name    string
+	ahead   time.Duration // by how much its clock is
 	records map[string]fallback.Versioned
 }
 
-func (b *book) copied() *book { return &book{b.name, maps.Clone(b.records)} }
+func (b *book) copied() *book { return &book{b.name, b.ahead, maps.Clone(b.records)} }
 
 // books are the server, and the one before, for nodes that still believe in it.
 type books struct {
@@ -26,7 +27,9 @@ type books struct {
 	writes   int
 }
 
-func newBooks() *books { return &books{now: &book{"book 0", make(map[string]fallback.Versioned)}} }
+func newBooks() *books {
+	return &books{now: &book{name: "book 0", records: make(map[string]fallback.Versioned)}}
+}
 
 // copied is what a replica has that stops following now.
 func (b *books) copied() *book {
@@ -41,7 +44,7 @@ func (b *books) failover(to *book) {
 	defer b.mu.Unlock()
 	b.old = b.now
 	b.servers++
-	b.now = &book{fmt.Sprint("book ", b.servers), make(map[string]fallback.Versioned)}
+	b.now = &book{name: fmt.Sprint("book ", b.servers), records: make(map[string]fallback.Versioned)}
 	if to != nil {
 		b.now.records = maps.Clone(to.records)
 	}
@@ -53,6 +56,8 @@ func (s *server) failoverBook(to *book) {
 	defer s.swap.Unlock()
 	s.before, s.since = s.since, time.Now()
 	s.books.failover(to)
+	s.books.now.ahead = s.next
+	s.another()
 }
 
 // A view is the store as a process sees it, or the judge.
@@ -116,7 +121,7 @@ func (v view) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	v.s.mu.Lock()
 	steps := time.Duration(v.s.rng.Int64N(int64(2*time.Hour))) - time.Hour
 	v.s.mu.Unlock()
-	look := fallback.Look{Now: time.Now().Add(steps).UnixMilli(), Server: b.name}
+	look := fallback.Look{Now: time.Now().Add(b.ahead + steps).UnixMilli(), Server: b.name}
 	for _, k := range keys {
 		look.Values = append(look.Values, b.records[k])
 	}

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -28,6 +30,13 @@ const (
 	late     kind = "late"     // the network
 	forge    kind = "forge"    // messages to all nodes, as by a stranger that may publish
 	part     kind = "part"     // the server of some partitions, to an earlier state
+	again    kind = "again"    // a process, and it starts again at the same address under the same name
+	wall     kind = "wall"     // the wall clock of a process's host, alone
+	tick     kind = "tick"     // the clocks of all servers, to what the fault says
+	ask      kind = "ask"      // an operator's questions
+	breaks   kind = "break"    // an operator's Break of a key
+	rotate   kind = "rotate"   // an operator's RotateSecret
+	drain    kind = "drain"    // an operator's Drain
 	rewind   kind = "rewind"   // the arbiter, to earlier data under the same identity; never drawn: see docs/simulation.md
 )
 
@@ -46,6 +55,7 @@ type Fault struct {
 	Both  bool          // ways
 	Some  [8]bool       // partitions, or nodes
 	Reads int           // of the clock, after which the node stands still; 0: at once
+	Ahead time.Duration // the clock of the server that takes over, of that of the world; by how much a wall clock steps
 }
 
 func (f Fault) String() string {
@@ -63,19 +73,36 @@ func (f Fault) String() string {
 		s += fmt.Sprintf("node %d waits up to %v for the arbiter for %v", f.Node, f.Late, f.For)
 	case crash, leave:
 		s += fmt.Sprintf("node %d, and starts again after %v", f.Node, f.For)
+	case tick:
+		s += fmt.Sprintf("the servers' clocks step: they are %v ahead now", f.Ahead)
+	case ask:
+		s += fmt.Sprintf("node %d is asked, also about node %d", f.Node, f.Other)
+	case breaks:
+		s += fmt.Sprintf("a key is broken at node %d", f.Node)
+	case rotate:
+		s += fmt.Sprintf("the secret is rotated at node %d", f.Node)
+	case drain:
+		s += fmt.Sprintf("node %d is drained, or asks node %d for it: %v; it ends after %v: %v", f.Node, f.Other, f.Both, f.For, f.Some[0])
+	case wall:
+		s += fmt.Sprintf("the wall clock of node %d by %v", f.Node, f.Ahead)
+		if f.Both {
+			s += fmt.Sprintf(", and back after %v", f.For)
+		}
+	case again:
+		s += fmt.Sprintf("node %d, and starts again at once; closed %v, connections are reset %v", f.Node, f.Both, f.Some[0])
 	case still:
 		s += fmt.Sprintf("node %d stands still for %v", f.Node, f.For)
 		if f.Reads > 0 {
 			s += fmt.Sprintf(" when it has read its clock %d times more", f.Reads)
 		}
 	case failover:
-		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some%s", f.Late, f.calls())
+		s += fmt.Sprintf("the arbiter will go back to what it is now in %v; the deposed one still answers some%s%s", f.Late, f.calls(), f.ahead())
 	case part:
-		s += fmt.Sprintf("the server of some partitions will go back to what it is now in %v; the deposed one still answers some%s", f.Late, f.calls())
+		s += fmt.Sprintf("the server of some partitions will go back to what it is now in %v; the deposed one still answers some%s%s", f.Late, f.calls(), f.ahead())
 	case rewind:
 		s += fmt.Sprintf("the arbiter will have the data of now in %v, under the same identity", f.Late)
 	case empty:
-		s += "the arbiter has lost everything"
+		s += "the arbiter has lost everything" + f.ahead()
 	case down:
 		s += fmt.Sprintf("the arbiter for %v", f.For)
 	case reset:
@@ -98,6 +125,14 @@ func (f Fault) calls() string {
 	return ""
 }
 
+// ahead says of a failover what clock the new server has.
+func (f Fault) ahead() string {
+	if f.Ahead == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the new server's clock is %v ahead", f.Ahead)
+}
+
 func (f Fault) some() (list []int) {
 	for i, x := range f.Some[:partitions] {
 		if x {
@@ -108,7 +143,17 @@ func (f Fault) some() (list []int) {
 }
 
 // plan draws the faults of a run. It depends on the seed only, not on what comes of them.
-func (cfg Config) plan() (all []Fault) {
+func (cfg Config) plan() []Fault {
+	all := cfg.drawn()
+	for i, x := range extra {
+		all = append(all, cfg.more(rand.New(rand.NewPCG(cfg.Seed, 5+uint64(i))), x)...)
+	}
+	all = cfg.differ(all)
+	slices.SortStableFunc(all, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+func (cfg Config) drawn() (all []Fault) {
 	r := rand.New(rand.NewPCG(cfg.Seed, 0))
 	between := func(a, b time.Duration) time.Duration {
 		return cfg.t(a) + time.Duration(r.Int64N(int64(cfg.t(b-a))))

@@ -43,6 +43,7 @@ type savedFault struct {
 	Both  bool    `json:"both,omitempty"`
 	Some  []int   `json:"some,omitempty"`
 	Reads int     `json:"reads,omitempty"`
+	Ahead span    `json:"ahead,omitempty"`
 }
 
 // span is a length of time that is written as 1m2.5s.
@@ -73,7 +74,7 @@ func (cfg Config) save(failed string) []byte {
 	var b bytes.Buffer
 	b.Write(bytes.TrimSuffix(head, []byte("]\n}")))
 	for i, f := range cfg.Plan {
-		s := savedFault{span(f.At), f.Kind, f.Node, f.Other, span(f.For), span(f.Late), f.Share, f.Both, nil, f.Reads}
+		s := savedFault{span(f.At), f.Kind, f.Node, f.Other, span(f.For), span(f.Late), f.Share, f.Both, nil, f.Reads, span(f.Ahead)}
 		for i, x := range f.Some {
 			if x {
 				s.Some = append(s.Some, i)
@@ -129,7 +130,7 @@ func load(text []byte) (cfg Config, err error) {
 	for i, s := range r.Plan {
 		f := Fault{
 			At: time.Duration(s.At), Kind: s.Kind, Node: s.Node, Other: s.Other, For: time.Duration(s.For), Late: time.Duration(s.Late),
-			Share: s.Share, Both: s.Both, Reads: s.Reads,
+			Share: s.Share, Both: s.Both, Reads: s.Reads, Ahead: time.Duration(s.Ahead),
 		}
 		for _, n := range s.Some {
 			if !within(n, 0, len(f.Some)-1) {
@@ -145,16 +146,22 @@ func load(text []byte) (cfg Config, err error) {
 	return cfg, nil
 }
 
+func (k kind) known() bool {
+	return k == rewind || k == tick || slices.Contains(kinds, k) || slices.ContainsFunc(extra, func(x addition) bool { return slices.Contains(x.kinds, k) })
+}
+
 // check tells whether the fault can be injected among so many nodes.
 func (f Fault) check(nodes int) error {
 	short := func(d time.Duration) bool { return 0 <= d && d <= longest }
 	switch {
-	case !slices.Contains(kinds, f.Kind):
+	case !f.Kind.known():
 		return fmt.Errorf("there is no kind %q", f.Kind)
 	case f.Node < 0 || f.Node >= nodes || f.Other < 0 || f.Other >= nodes:
 		return fmt.Errorf("node %d or %d of %d", f.Node, f.Other, nodes)
 	case !short(f.At) || !short(f.For) || !short(f.Late) || f.Reads < 0 || !(f.Share >= 0 && f.Share <= 1):
 		return fmt.Errorf("%+v", f)
+	case f.Ahead < -anyTime || f.Ahead > anyTime || f.Ahead%time.Millisecond != 0:
+		return fmt.Errorf("%s by %v", f.Kind, f.Ahead)
 	case f.Late == 0 && (f.Kind == lossy || f.Kind == slow || f.Kind == failover || f.Kind == late):
 		return fmt.Errorf("%s without late", f.Kind)
 	}

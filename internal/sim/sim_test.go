@@ -114,6 +114,29 @@ func TestSimulation(t *testing.T) {
 	if all.Runs >= 60 && all.Watched == 0 && *planned == "" && !*two {
 		t.Error("no observer declared a session dead: the simulation does not do what it should")
 	}
+	all.outside(t)
+}
+
+// outside tells what only some runs have, and fails the test if none had it.
+func (t *total) outside(test *testing.T) {
+	for _, x := range []struct {
+		what  string
+		n     int
+		never bool
+	}{
+		{"servers that took over with another clock than the one before", t.Skewed, false},
+		{"steps of servers' clocks", t.Ticks, false},
+		{"processes that started again at the same address at once", t.Again, false},
+		{"steps of wall clocks alone", t.Steps, !wire.Clocks},
+		{"operators' calls", t.Asked, false},
+		{"locks and permits that were broken", t.Broken, false},
+		{"processes that were drained", t.Drained, false},
+	} {
+		test.Logf("%s: %d", x.what, x.n)
+		if t.Runs >= 60 && x.n == 0 && *planned == "" && !x.never {
+			test.Errorf("%s: none: the simulation does not do what it should", x.what)
+		}
+	}
 }
 
 // traced tells what was compared with the specification, and fails the test if something never was.
@@ -163,7 +186,11 @@ func runs(t *testing.T, begin time.Time) (all total) {
 		for _, n := range r.Faults {
 			faults += n
 		}
-		all.add(total{1, r.Took, faults, r.Grants, r.Writes, r.Late, 0, r.Blocks.Local, r.Blocks.Shrunk, r.Found, r.Events, r.Unknown, r.Carried, r.Ended, r.Watched, r.Cleaned, r.Dequeued})
+		all.plus(total{
+			Runs: 1, Took: r.Took, Faults: faults, Grants: r.Grants, Writes: r.Writes, Late: r.Late, Local: r.Blocks.Local, Shrunk: r.Blocks.Shrunk,
+			Found: r.Found, Events: r.Events, Unknown: r.Unknown, Carried: r.Carried, Ended: r.Ended, Watched: r.Watched, Cleaned: r.Cleaned, Dequeued: r.Dequeued,
+			Outside: r.Outside,
+		})
 		if !ok {
 			all.Violations++
 			return all

@@ -177,7 +177,7 @@ func (x *traces) saw(s *start, y lease.Sight) {
 	late := func() bool { return y.Until.Past(s.h.read()) } // the node stood still since it has read its clock: this is over
 	switch y.Kind {
 	case lease.SightServes: // with that it grants nothing but what is allowed below
-		if late() && s.h.stoodSince(x.w.begin, 0) {
+		if late() && s.h.holdsOld(x.w.begin) {
 			x.parts[y.Partition].Had[y.Epoch] = y.Session
 			delete(x.parts[y.Partition].Given, y.Epoch)
 			return
@@ -188,12 +188,12 @@ func (x *traces) saw(s *start, y lease.Sight) {
 			return
 		}
 	case lease.SightGrants: // it is sent late, and its node compares it with what the owner has announced
-		if late() && s.h.stoodSince(x.w.begin, 0) {
+		if late() && s.h.holdsOld(x.w.begin) {
 			x.parts[y.Partition].Offers[y.Row.Identity] = y.Row.Token
 			return
 		}
 	case lease.SightTakes:
-		if late() && s.h.stoodSince(x.w.begin, 0) {
+		if late() && s.h.holdsOld(x.w.begin) {
 			return
 		}
 	}

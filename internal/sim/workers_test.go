@@ -27,9 +27,10 @@ type total struct {
 	Events                       [spec.Kinds]int
 	Unknown, Carried, Ended      int // as Result
 	Watched, Cleaned, Dequeued   int
+	Outside
 }
 
-func (t *total) add(r total) {
+func (t *total) plus(r total) {
 	t.Runs, t.Took = t.Runs+r.Runs, t.Took+r.Took
 	t.Faults, t.Grants, t.Writes, t.Late = t.Faults+r.Faults, t.Grants+r.Grants, t.Writes+r.Writes, t.Late+r.Late
 	t.Violations += r.Violations
@@ -40,6 +41,7 @@ func (t *total) add(r total) {
 	}
 	t.Unknown, t.Carried, t.Ended = t.Unknown+r.Unknown, t.Carried+r.Carried, t.Ended+r.Ended
 	t.Watched, t.Cleaned, t.Dequeued = t.Watched+r.Watched, t.Cleaned+r.Cleaned, t.Dequeued+r.Dequeued
+	t.Outside.add(r.Outside)
 }
 
 // inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects
@@ -53,7 +55,7 @@ func inWorkers(t *testing.T, n int) (all total) {
 			its := inShifts(t, i, n)
 			mu.Lock()
 			defer mu.Unlock()
-			all.add(its)
+			all.plus(its)
 		})
 	}
 	work.Wait()
@@ -77,7 +79,7 @@ func inShifts(t *testing.T, i, n int) (all total) {
 			args = append(args, "-sim.for="+max(min(left, shift), 1).String())
 		}
 		its, ok := inWorker(t, args)
-		all.add(its)
+		all.plus(its)
 		if !ok || last || its.Violations > 0 {
 			return all
 		}

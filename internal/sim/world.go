@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,7 @@ type Result struct {
 	Faults   map[kind]int
 	Blocks   coord.PermitStats // of all processes
 
+	Outside
 	Records []history.Record
 }
 
@@ -146,10 +148,15 @@ type world struct {
 	dequeued atomic.Int64 // waiters of other sessions, the same
 	watched  atomic.Int64 // answers of observers that a session is dead
 
+	asked   atomic.Int64 // operators' calls
+	broken  atomic.Int64 // as Outside.Broken
+	drained atomic.Int64 // as Outside.Drained
+
 	resting atomic.Bool // clients do not work for long any more, and not often
 
-	story  []string
-	faults map[kind]int
+	story   []string
+	faults  map[kind]int
+	outside Outside
 
 	mu     sync.Mutex // protects what follows
 	starts []*start   // all that there have been
@@ -165,7 +172,8 @@ type node struct {
 	w      *world
 	number int
 	starts int
-	now    *start // nil: none runs
+	now    *start        // nil: none runs
+	wall   time.Duration // by how much the wall clock of its host is ahead
 }
 
 // start is one process.
@@ -179,6 +187,7 @@ type start struct {
 	rec    *history.Recorder
 	dead   atomic.Bool // it does not exist any more, whatever its goroutines believe
 
+	drained atomic.Bool // Drain has returned nil
 	leaving atomic.Bool // it gives back what it has, and grants nothing
 	ctx     context.Context
 	stop    context.CancelFunc
@@ -192,16 +201,21 @@ func Run(cfg Config) Result {
 	if cfg.Think == 0 {
 		cfg.Think = 400 * time.Millisecond
 	}
+	if cfg.script == nil && cfg.Plan == nil {
+		cfg.Plan = cfg.plan()
+	}
 	w := &world{cfg: cfg, net: newNetwork(cfg.Seed), h: newJudge(cfg.TTL), log: history.NewLog(), begin: time.Now(), faults: make(map[kind]int),
 		epochs: make(map[won]string), dead: make(map[string]bool)}
 	w.traces = newTraces(w)
 	w.s = newServer(rand.New(rand.NewPCG(cfg.Seed, 2)), w.t(12*time.Second), cfg.Observed, cfg.Opened)
+	w.s.skewed = &w.outside.Skewed
 	w.h.state, w.net.bad = w.state, w.h.say
 	ctx, stop := context.WithCancel(context.Background())
 	w.work.Go(func() {
 		for pause(ctx, max(time.Second, cfg.TTL/20)) == nil {
 			w.net.probe(time.Now())
 			w.restAll()
+			w.gaveAway()
 		}
 	})
 	for i := range cfg.Keys {
@@ -212,13 +226,10 @@ func Run(cfg Config) Result {
 		w.nodes = append(w.nodes, n)
 		<-n.start().ready
 	}
-	switch {
-	case cfg.script != nil:
+	if cfg.script != nil {
 		cfg.script(w)
-	case cfg.Plan != nil:
+	} else {
 		w.schedule(cfg.Plan)
-	default:
-		w.schedule(cfg.plan())
 	}
 	w.calm()
 	for _, n := range w.nodes {
@@ -228,6 +239,7 @@ func Run(cfg Config) Result {
 	}
 	stop()
 	w.work.Wait()
+	w.outside.Asked, w.outside.Broken, w.outside.Drained = int(w.asked.Load()), int(w.broken.Load()), int(w.drained.Load())
 	var blocks coord.PermitStats
 	for _, s := range w.starts {
 		if s.c != nil {
@@ -239,7 +251,7 @@ func Run(cfg Config) Result {
 		Blocks: blocks,
 		Took:   time.Since(w.begin), Story: w.story, Bad: append(w.h.bad, w.traces.bad...), Grants: w.h.grants, Writes: w.h.writes, Late: w.h.late, Found: w.h.tasks.found, Buried: len(w.dead), Faults: w.faults,
 		Events: w.traces.events, Unknown: w.traces.unknown, Carried: int(w.carried.Load()), Ended: int(w.ended.Load()), Watched: int(w.watched.Load()), Cleaned: int(w.cleaned.Load()), Dequeued: int(w.dequeued.Load()),
-		Records: w.log.Records(),
+		Outside: w.outside, Records: w.log.Records(),
 	}
 }
 
@@ -275,10 +287,13 @@ func (w *world) say(line string) {
 const usualSearch = 5 * time.Second
 
 // start starts a process.
-func (n *node) start() *start {
+func (n *node) start() *start { return n.startAt("") }
+
+// startAt starts one at an address that another process has had; at a new one, if it is empty.
+func (n *node) startAt(addr string) *start {
 	w := n.w
 	n.starts++
-	s := &start{n: n, number: n.starts, h: w.net.newHost(), client: &client{s: w.s, w: w}, ready: make(chan struct{})}
+	s := &start{n: n, number: n.starts, h: w.net.newHostAt(addr), client: &client{s: w.s, w: w}, ready: make(chan struct{})}
 	s.h.clock = newClock(1, w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|1<<15)
 	if wire.Clocks && w.cfg.rates != nil {
 		s.h.clock.rate = w.cfg.rates[n.number]
@@ -289,6 +304,8 @@ func (n *node) start() *start {
 		}
 		s.h.clock.rate += w.cfg.Drift * by
 	}
+	s.h.clock.two = slices.ContainsFunc(w.cfg.Plan, func(f Fault) bool { return f.Kind == wall })
+	s.h.clock.wall.Store(int64(n.wall))
 	s.client.clock, s.client.of = s.h.clock, s
 	s.h.saw = func(x lease.Sight) { w.traces.saw(s, x) }
 	s.client.weather.latency = usual
@@ -409,82 +426,5 @@ func (n *node) leave() func() {
 		s.work.Wait()
 		s.h.die()
 		s.h.bury()
-	}
-}
-
-// calm mends everything, and then everything must work again (I8).
-func (w *world) calm() {
-	w.say("calm")
-	w.resting.Store(true)
-	w.net.heal()
-	w.net.setLatency(usual)
-	w.s.setDown(false)
-	for _, n := range w.nodes {
-		if n.now == nil {
-			n.start()
-		} else {
-			n.now.client.set(func(x *weather) { *x = weather{latency: usual} })
-		}
-	}
-	time.Sleep(w.t(90 * time.Second)) // sessions end, Grace, doubts, pauses, and the longest a client works
-	w.h.missed(w.t(25 * time.Second))
-	var work sync.WaitGroup
-	for _, n := range w.nodes {
-		for i, k := range w.keys {
-			work.Go(func() { n.now.lockFinally(k, w.cfg.Clients+i) })
-		}
-	}
-	work.Wait()
-}
-
-func (s *start) lockFinally(key string, number int) {
-	w := s.n.w
-	<-s.ready
-	if s.c == nil {
-		return // which has been told
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), w.t(90*time.Second))
-	defer cancel()
-	call, called := s.rec.Lock(number, key), time.Now()
-	done := w.h.wants(s, key, false)
-	l, err := s.c.Lock(ctx, key)
-	done()
-	if err != nil {
-		call.Refused()
-		w.h.mu.Lock()
-		defer w.h.mu.Unlock()
-		w.h.fail("I8: %v cannot lock %q: %v", s, key, err)
-		w.h.bad = append(w.h.bad, w.state(key)...)
-		return
-	}
-	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, -1, false)
-	s.shareFinally(ctx, number, key)
-}
-
-// shareFinally reads the key, and takes a permit of it.
-func (s *start) shareFinally(ctx context.Context, number int, key string) {
-	w := s.n.w
-	for _, permits := range []int{0, 1} {
-		u := &use{grant: &grant{by: s, called: time.Now()}, n: permits}
-		take := s.read
-		if permits > 0 {
-			take = s.acquire
-		}
-		call, end, err := take(ctx, number, key, u, false)
-		if err != nil {
-			call.Refused()
-			w.h.mu.Lock()
-			w.h.fail("I8: %v cannot share %q, permits: %d: %v", s, key, permits, err)
-			if permits > 0 {
-				key = "\x00" + key // the semaphore's
-			}
-			w.h.bad = append(w.h.bad, w.state(key)...)
-			w.h.mu.Unlock()
-			continue
-		}
-		u.at = time.Now()
-		hold := call.Granted(u.token)
-		w.h.shares(key, u)
-		s.have(key, u, hold, s.ctx, 0, end)
 	}
 }
