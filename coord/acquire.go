@@ -46,6 +46,9 @@ func (p *partition) tryAcquire(s *session) {
 			return
 		}
 	}
+	if !c.cluster.takes() { // though it was offered the partition, or is placed for it yet, or the record has named it
+		return
+	}
 	// An answer that is lost is asked for again: Acquire knows its own retry.
 	for {
 		c.flights.end(flight)

@@ -85,7 +85,7 @@ func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 		p := &x.c.parts[i]
 		at := lease.Placement{Grace: grace}
 		if n, ok := v.Owner(p.Number()); ok {
-			at.Known, at.Mine = true, n.Name == x.self.name
+			at.Known, at.Mine = true, n.Name == x.self.name && x.takes()
 			if _, known := agreed[n.Name]; !known {
 				agreed[n.Name] = v.Stable() && x.agreed(n, v)
 			}

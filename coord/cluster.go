@@ -177,6 +177,9 @@ func (x *cluster) session(id string) {
 	if !x.self.leaving.Load() {
 		_ = x.ring.SetSession(id)
 		_ = x.ring.SetState(state)
+		if state == ring.Active && x.self.draining.Load() { // since a moment ago: the state that Drain has set would be lost
+			_ = x.ring.SetState(ring.Leaving)
+		}
 	}
 	x.streams.mu.Lock()
 	x.streams.id = id

@@ -51,6 +51,9 @@ func Owe(c *Coordinator, key string) {
 	c.debts.releases.add(c.partitionNamed(key).ReleaseOf(key, fallback.Identity{Session: c.sessions.id(), Request: 1}))
 }
 
+// Drained makes c a node that is drained, which the ring does not know yet.
+func Drained(c *Coordinator) { c.cluster.self.draining.Store(true) }
+
 // Guards reports whether c is going to say that a session is dead, if it is silent.
 func Guards(c *Coordinator, session string) bool {
 	g := c.sessions.current().guarded

@@ -209,6 +209,37 @@ func TestDrain_ANodeStaysAClient(t *testing.T) {
 	}
 }
 
+// What a node is placed for when it has been drained it does not take: it locks those keys by the arbiter.
+func TestDrain_ANodeThatIsPlacedStill(t *testing.T) {
+	takes.Seconds(t)
+	a := fallback.NewMemory()
+	o := unhurried()
+	o.Name = "berta"
+	berta := join(t, a, o)
+	settle(t, 61, berta)
+	o2 := unhurried()
+	o2.Name = "anna"
+	anna := join(t, a, o2)
+	coord.Drained(anna)
+	await.Until(t, "the other one gives some away", func() bool { return berta.Stats().Owned < 61 })
+	for i := range 200 { // of all partitions
+		unlock(t, lock(t, anna, fmt.Sprint("key", i)))
+	}
+	await.Until(t, "the other one keeps its own", func() bool { return berta.Stats().Owned < 50 })
+	if n := anna.Stats().Owned; n != 0 {
+		t.Errorf("it has taken %d partitions", n)
+	}
+	if err := berta.Close(t.Context()); err != nil { // which offers the others
+		t.Error(err)
+	}
+	for i := range 200 {
+		unlock(t, lock(t, anna, fmt.Sprint("key", i)))
+	}
+	if n := anna.Stats().Owned; n != 0 {
+		t.Errorf("it has taken %d partitions that were offered", n)
+	}
+}
+
 func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

@@ -17,7 +17,7 @@ func (x *cluster) route(p uint32) lease.Route {
 	case !ok || n.Gone:
 		return lease.Route{}
 	case n.Name == x.self.name:
-		return lease.Route{Mine: !x.self.leaving.Load()}
+		return lease.Route{Mine: x.takes()}
 	}
 	return lease.Route{Link: x.linkNode(n.Name).or()}
 }
