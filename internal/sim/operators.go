@@ -12,9 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// An operator's call ends within this after its context, if T were 10 s: what is on its way to a store without a clock
-// then is waited for.
-const overtime = 4 * time.Second
+// overtime is within which time an operator's call ends after its context: what is on its way to a store without a clock is waited for.
+func (w *world) overtime() time.Duration {
+	if w.cfg.Observed {
+		return w.t(4 * time.Second)
+	}
+	return 100 * time.Millisecond
+}
 
 // operate makes an operator's calls at the node, if its process has begun.
 func (w *world) operate(f Fault) {
@@ -73,7 +77,7 @@ func (o *operator) call(name string, do func(context.Context) error) error {
 	defer cancel()
 	begin := time.Now()
 	err := do(ctx)
-	if took := time.Since(begin); took > limit+w.t(overtime) && !o.s.dead.Load() && !o.s.h.stoodSince(begin, took) {
+	if took := time.Since(begin); took > limit+w.overtime() && !o.s.dead.Load() && !o.s.h.stoodSince(begin, took) {
 		w.h.say("%v: %s took %v, and had %v", o.s, name, took, limit)
 	}
 	w.asked.Add(1)
