@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// overtime is within which time an operator's call ends after its context: what is on its way to a store without a clock is waited for.
+// overtime is within which time an operator's call ends after its context. A store without a clock is waited for, also when it tries again.
 func (w *world) overtime() time.Duration {
 	if w.cfg.Observed {
-		return w.t(4 * time.Second)
+		return w.t(20 * time.Second)
 	}
 	return 100 * time.Millisecond
 }
