@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// gate is an arbiter on several servers, or on one. Its calls of Restore wait for an answer of the test.
+// gate is an arbiter on several servers, or on one. Its calls of Restore wait for an answer of the
+// test.
 type gate struct {
 	fallback.Arbiter
 	calls chan *gatedCall

@@ -59,7 +59,8 @@ func (x *advised) notFit() string {
 	return x.unfit
 }
 
-// fresh reports for each text whether the last look did not give it, and keeps them for the next look, and why the arbiter is not fit.
+// fresh reports for each text whether the last look did not give it, and keeps them for the next
+// look, and why the arbiter is not fit.
 func (x *advised) fresh(texts []string, unfit string) []bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -97,8 +97,9 @@ func (x *attempt) refuse(reason error, a *after) error {
 	return &WaitError{Key: x.key, Reason: orLocked(reason)}
 }
 
-// tellFailed counts a wait that has ended without a lock, tells the trace of it, and returns the error. Readers and callers that want permits
-// are counted elsewhere: what is asked for by a name is for several of them.
+// tellFailed counts a wait that has ended without a lock, tells the trace of it, and returns the
+// error. Readers and callers that want permits are counted elsewhere: what is asked for by a name
+// is for several of them.
 func (x *attempt) tellFailed(err error) error {
 	if err == nil {
 		return nil

@@ -18,9 +18,11 @@ const maxReason = 256
 //
 // Readers of one process have one lock together, with the token that Inspect tells: all of them lose it.
 //
-// Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the holder's process does not permit it, or
-// it or the key's owner does not answer, or the owner does not serve the partition at present. Without a cluster only locks of this
-// process can be broken. What helps then is to end that process: its locks are free after its SessionTTL, or Cluster.Takeover.
+// Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the
+// holder's process does not permit it, or it or the key's owner does not answer, or the owner does
+// not serve the partition at present. Without a cluster only locks of this process can be broken.
+// What helps then is to end that process: its locks are free after its SessionTTL, or
+// Cluster.Takeover.
 func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason string) error {
 	info, err := c.Inspect(ctx, key)
 	if err != nil {

@@ -77,7 +77,8 @@ func (g *gate) close(shut bool) {
 	}
 }
 
-// A node that is cut from its peers is no member of the gossip any more after some seconds. The others miss it for as long as the arbiter lists it.
+// A node that is cut from its peers is no member of the gossip any more after some seconds. The
+// others miss it for as long as the arbiter lists it.
 func TestStats_MissesANodeThatIsCutOff(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

@@ -95,12 +95,6 @@ func (c *Coordinator) beginDrain(why string) error {
 	return nil
 }
 
-// takes reports whether this node takes partitions, wherever a ring places them: other nodes may not have heard that it is drained. It is asked
-// when the partition is Acquiring already, and Drain counts such ones, so none is acquired once Drain has found that there are none.
-func (x *cluster) takes() bool {
-	return x == nil || !x.self.leaving.Load() && !x.self.draining.Load()
-}
-
 // owned returns how many partitions this node owns, or is giving away.
 func (c *Coordinator) owned() (n int) {
 	for i := range c.parts {

@@ -61,7 +61,8 @@ const (
 
 var waitEnds = [...]string{"locked", "unavailable", "canceled"}
 
-// waitFailed counts the error of a call, nil for none, which waited for others if it did not only try. It returns the error.
+// waitFailed counts the error of a call, nil for none, which waited for others if it did not only
+// try. It returns the error.
 func (c *Coordinator) waitFailed(try bool, err error) error {
 	var x *WaitError
 	n := &c.tells.stats.gaveUp

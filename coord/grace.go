@@ -87,7 +87,8 @@ func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.graceTime())
 }
 
-// graceLeft is what is left of the longest Grace that this process knows of, 0 outside: of the table of sessions, or of a partition.
+// graceLeft is what is left of the longest Grace that this process knows of, 0 outside: of the
+// table of sessions, or of a partition.
 func (c *Coordinator) graceLeft() time.Duration {
 	ends := max(c.remote.graceEnds.Load(), c.remote.graceSeenEnds.Load())
 	if ends == 0 {

@@ -27,8 +27,9 @@ type KeyInfo struct {
 	Owner     *Process `json:"owner,omitempty"` // the node that grants the key; nil: the arbiter does
 	Epoch     uint32   `json:"epoch"`           // of the partition
 
-	// Unknown reports that the owner has not answered, or does not serve the partition at present: then Holder is nil, and Shared and
-	// Waiters are empty, whichever processes have the key or wait for it.
+	// Unknown reports that the owner has not answered, or does not serve the partition at present:
+	// then Holder is nil, and Shared and Waiters are empty, whichever processes have the key or
+	// wait for it.
 	Unknown bool `json:"unknown,omitempty"`
 
 	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it, or Unknown

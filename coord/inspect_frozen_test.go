@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// An owner that has frozen a partition, and whose Demote is not answered, answers without knowing any
-// holder. The key is not called free: its row tells the holder, and without one nothing is known.
+// An owner that has frozen a partition, and whose Demote is not answered, answers without knowing
+// any holder. The key is not called free: its row tells the holder, and without one nothing is
+// known.
 func TestInspect_AnOwnerThatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

@@ -24,8 +24,9 @@ const (
 	maxEvent   = 300 // bytes of a Text
 )
 
-// journal keeps the last records of level Info or above, whether or not there is a logger. Records with one message leave room for those
-// with others: what strangers have a node log does not put away that it lost a lock.
+// journal keeps the last records of level Info or above, whether or not there is a logger. Records
+// with one message leave room for those with others: what strangers have a node log does not put
+// away that it lost a lock.
 type journal struct {
 	mu  sync.Mutex // protects all
 	all []Event    // the newest first

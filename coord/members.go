@@ -255,7 +255,8 @@ func (m *members) listed() map[string]card {
 	return all
 }
 
-// present returns the nodes that the last list of the arbiter's has, without those that leave or died since.
+// present returns the nodes that the last list of the arbiter's has, without those that leave or
+// died since.
 func (m *members) present() (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -338,9 +339,9 @@ func (m *members) verify(node string, state *tls.ConnectionState) error {
 	return nil
 }
 
-// await calls check until it has no error, or has one with fresh: then an answer of the arbiter's has
-// come that was asked for since await began. It waits for a second at most. check is called with m.mu
-// held.
+// await calls check until it has no error, or has one with fresh: then an answer of the arbiter's
+// has come that was asked for since await began. It waits for a second at most. check is called
+// with m.mu held.
 func (m *members) await(check func(fresh bool) error) error {
 	ctx, cancel := context.WithTimeout(m.x.c.life.ctx, time.Second)
 	defer cancel()

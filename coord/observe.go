@@ -134,8 +134,8 @@ type observing struct {
 	old    []fallback.Namespace // with another Grace, to be closed
 }
 
-// startObserving starts streams, without a port, and publishes the key that they prove. ctx ends before
-// given where that has no deadline.
+// startObserving starts streams, without a port, and publishes the key that they prove. ctx ends
+// before given where that has no deadline.
 func (c *Coordinator) startObserving(ctx, given context.Context) (err error) {
 	o := c.opts.Cluster
 	x := &cluster{c: c, begin: beginning{ready: make(chan struct{})}, streams: streamBook{up: make(map[*link]bool)}}
@@ -209,8 +209,8 @@ func (o *observing) show() {
 	}
 }
 
-// longestKeepalive is the longest Keepalive of a node that an observer heeds: it would take a dead one
-// for alive for 2.5 times as long.
+// longestKeepalive is the longest Keepalive of a node that an observer heeds: it would take a dead
+// one for alive for 2.5 times as long.
 const longestKeepalive = 10 * time.Minute
 
 // keepalives returns the shortest and the longest Keepalive of the nodes that are listed: they differ while a deployment changes
@@ -330,8 +330,8 @@ func (c *Coordinator) closeObserver() error {
 }
 
 // verifyObserver reports, as an error, that the other side of a connection is not the observer that
-// it says it is. Strangers can make it ask the arbiter, so the questions come one after another; where
-// the answer is the list of sessions, all that wait share one, as they do for nodes.
+// it says it is. Strangers can make it ask the arbiter, so the questions come one after another;
+// where the answer is the list of sessions, all that wait share one, as they do for nodes.
 func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
 	ctx, cancel := context.WithTimeout(x.c.life.ctx, time.Second)
 	defer cancel()

@@ -255,7 +255,8 @@ func TestObserve_StartsWhileGraceIsMadeLonger(t *testing.T) {
 	})
 }
 
-// crowded is an arbiter that opens no session before a moment, as if its table were full until then.
+// crowded is an arbiter that opens no session before a moment, as if its table were full until
+// then.
 type crowded struct {
 	fallback.Arbiter
 	opens time.Time
@@ -278,7 +279,8 @@ func (n *crowdedSpace) Open(ctx context.Context, id string, r fallback.Registrat
 	return n.Namespace.Open(ctx, id, r)
 }
 
-// An observer waits as long as a node does until it is known which sessions of a full table are dead.
+// An observer waits as long as a node does until it is known which sessions of a full table are
+// dead.
 func TestObserve_WaitsForDeadSessions(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		a := fallback.NewRecords(new(coordtest.Store), &fallback.RecordsOptions{ColdStart: true})

@@ -298,7 +298,8 @@ func (n listedSpace) List(ctx context.Context) (map[string]string, error) {
 	return n.Namespace.List(ctx)
 }
 
-// Where observers are sessions, strangers that call themselves observers share the lists that they make a node ask for.
+// Where observers are sessions, strangers that call themselves observers share the lists that they
+// make a node ask for.
 func TestObserve_StrangersShareLists(t *testing.T) {
 	var lists atomic.Int32
 	c := enter(t, listed{fallback.NewMemory(), &lists}, small())

@@ -209,7 +209,8 @@ func TestDrain_ANodeStaysAClient(t *testing.T) {
 	}
 }
 
-// What a node is placed for when it has been drained it does not take: it locks those keys by the arbiter.
+// What a node is placed for when it has been drained it does not take: it locks those keys by the
+// arbiter.
 func TestDrain_ANodeThatIsPlacedStill(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

@@ -96,8 +96,9 @@ type Options struct {
 	// Other processes are asked by the streams of the cluster. Without one only circles within the process are found, and
 	// none with a process that does not look.
 	//
-	// A reader of a key that no node owns may be told of a circle that would have ended by itself: it waits behind a
-	// writer's request as long as the arbiter has that, which is for SessionTTL, and Grace, if its process was killed.
+	// A reader of a key that no node owns may be told of a circle that would have ended by itself:
+	// it waits behind a writer's request as long as the arbiter has that, which is for SessionTTL,
+	// and Grace, if its process was killed.
 	DeadlockAfter time.Duration
 
 	// LogCallers makes the records of long waits and long holds tell the place in the program that called. Each Lock costs

@@ -229,7 +229,8 @@ func keyOf(t *testing.T, c *coord.Coordinator) string {
 	return ""
 }
 
-// A caller that waits for the arbiter waits for no holder: it does not count for the longest wait, which is about holders that are stuck.
+// A caller that waits for the arbiter waits for no holder: it does not count for the longest wait,
+// which is about holders that are stuck.
 func TestStats_LongestWaitIsForAnotherCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &faulty{Arbiter: m}
@@ -263,8 +264,9 @@ func TestStats_LongestWaitIsForAnotherCaller(t *testing.T) {
 	})
 }
 
-// A lock that is held on and on while callers of other processes give up after a few seconds: no wait is long, and Stats counts those that gave up,
-// and tells how long a lock that others wanted has been held.
+// A lock that is held on and on while callers of other processes give up after a few seconds: no
+// wait is long, and Stats counts those that gave up, and tells how long a lock that others wanted
+// has been held.
 func TestStats_CallersThatGiveUp(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &faulty{Arbiter: m}

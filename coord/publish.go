@@ -107,8 +107,9 @@ func (o *observing) keeps() time.Duration {
 }
 
 // publishFirst is the first publish. Other sessions may be about to use a longer Grace: then it is
-// in vain until they have renewed, and where the table is full until it is known that some are dead.
-// That may take longer than ctx, which gives way to a longer time where given has no deadline.
+// in vain until they have renewed, and where the table is full until it is known that some are
+// dead. That may take longer than ctx, which gives way to a longer time where given has no
+// deadline.
 func (o *observing) publishFirst(ctx, given context.Context) error {
 	_, limited := given.Deadline()
 	for {

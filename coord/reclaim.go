@@ -122,8 +122,8 @@ const (
 // reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call
 // that takes long makes room for another one, as [patience] says, and a partition that does not
 // answer is left alone: a server of several that is down does not hold up what others are to be
-// told in time. It goes on without the answer to a call after the time limit. It calls after, if that
-// is not nil, whenever it goes on after a call, and for what it leaves out of one.
+// told in time. It goes on without the answer to a call after the time limit. It calls after, if
+// that is not nil, whenever it goes on after a call, and for what it leaves out of one.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, err error)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {

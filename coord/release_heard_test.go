@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// While one of several servers takes no releases, those that this process owes it do not keep rows on
-// the others, of which messages say that it has not got the holds, from being removed.
+// While one of several servers takes no releases, those that this process owes it do not keep rows
+// on the others, of which messages say that it has not got the holds, from being removed.
 func TestHeard_OwnReleasesLeaveRoom(t *testing.T) {
 	const silent, other = 0, 1
 	released := make(chan string, 10)

@@ -55,10 +55,10 @@ type ShareOptions[T any] struct {
 	MaxSize int
 
 	// Store keeps the results. All processes must use the same. Nil: the arbiter does, in the
-	// namespace, if it is a [fallback.ResultStore]; that of package redisarbiter and [fallback.Memory]
-	// are. Results and locks share a server then; at maxmemory it grants no lock of a key without an
-	// owner. Where clients choose the keys, keep results elsewhere, or give the server room for keys
-	// per TTL x MaxSize, of TTL and StaleOnError together.
+	// namespace, if it is a [fallback.ResultStore]; that of package redisarbiter and
+	// [fallback.Memory] are. Results and locks share a server then; at maxmemory it grants no lock
+	// of a key without an owner. Where clients choose the keys, keep results elsewhere, or give the
+	// server room for keys per TTL x MaxSize, of TTL and StaleOnError together.
 	Store ShareStore
 }
 

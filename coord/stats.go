@@ -33,29 +33,36 @@ type Stats struct {
 	Waiting int    // callers that wait now
 	Owned   int    // partitions of which this node grants the keys
 
-	// LongestWait is for how long the caller has waited that has waited longest, of those that wait now for another caller; 0: none. A wait that was not measured
-	// counts from when LongWait was looked for, a quarter of that later at most. Waits that ExpectLong expects do not count, nor do those for the
-	// arbiter, while that is away or in Grace.
+	// LongestWait is for how long the caller has waited that has waited longest, of those that wait
+	// now for another caller; 0: none. A wait that was not measured counts from when LongWait was
+	// looked for, a quarter of that later at most. Waits that ExpectLong expects do not count, nor
+	// do those for the arbiter, while that is away or in Grace.
 	LongestWait time.Duration
 
-	// LongestHold is for how long the lock has been held that has been held longest, of those of this process that other callers or processes were
-	// seen to want since; 0: none. They are looked for as LongWait and LongHold are, and by Stats. Holds that ExpectLong expects do not count.
+	// LongestHold is for how long the lock has been held that has been held longest, of those of
+	// this process that other callers or processes were seen to want since; 0: none. They are
+	// looked for as LongWait and LongHold are, and by Stats. Holds that ExpectLong expects do not
+	// count.
 	LongestHold time.Duration
 
-	// GaveUp counts callers that waited and went away without the lock: "locked" and "unavailable" say what was in the way when their time was
-	// over, or the arbiter refused; "canceled": their ctx was canceled before.
+	// GaveUp counts callers that waited and went away without the lock: "locked" and "unavailable"
+	// say what was in the way when their time was over, or the arbiter refused; "canceled": their
+	// ctx was canceled before.
 	GaveUp map[string]uint64
 
-	// Grace is what is left of the arbiter's: the arbiter grants nothing new. It is the longest of that which the last renewal told of and
-	// those of partitions that this process has asked for: in a Redis Cluster each server fails over alone. 0 outside.
+	// Grace is what is left of the arbiter's: the arbiter grants nothing new. It is the longest of
+	// that which the last renewal told of and those of partitions that this process has asked for:
+	// in a Redis Cluster each server fails over alone. 0 outside.
 	Grace time.Duration
 
-	// Missing is how many nodes of the cluster the arbiter lists, as far as it was asked, that this one hears nothing of: no gossip of theirs
-	// arrives. A node that has just started or crashed is one for some seconds. [Coordinator.Nodes] does not have them.
+	// Missing is how many nodes of the cluster the arbiter lists, as far as it was asked, that this
+	// one hears nothing of: no gossip of theirs arrives. A node that has just started or crashed is
+	// one for some seconds. [Coordinator.Nodes] does not have them.
 	Missing int
 
-	// Unfit: the arbiter has settings with which New would fail, such as a maxmemory-policy that evicts locks, or a clock years ahead. They are
-	// looked at every 12 RenewEvery. NodeReport.Unfit says which.
+	// Unfit: the arbiter has settings with which New would fail, such as a maxmemory-policy that
+	// evicts locks, or a clock years ahead. They are looked at every 12 RenewEvery.
+	// NodeReport.Unfit says which.
 	Unfit bool
 
 	Permits PermitStats // of semaphores

@@ -33,8 +33,9 @@ type Options struct {
 	// page. It is called for each request, to show the buttons or not. Nil: none may.
 	Allow func(*http.Request) bool
 
-	// LongWait is for how long a caller waits before the page says so where it says what is wrong. Default 5 s: less
-	// than that of [coord.Options], as callers behind a middleware give up after 10 s.
+	// LongWait is for how long a caller waits before the page says so where it says what is wrong.
+	// Default 5 s: less than that of [coord.Options], as callers behind a middleware give up after
+	// 10 s.
 	LongWait time.Duration
 
 	// Timeout is for how long nodes may take to answer. Default 2 s.
@@ -51,8 +52,9 @@ type Options struct {
 //	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits; with permits=1 it takes away permits
 //	POST /drain      form fields node and reason: drains a node, if Allow permits
 //
-// The nodes are asked once a second at most, however many look, and about each key once a second, two keys at a time. A request
-// that waits for longer than Options.Timeout, as others ask about keys, is answered with 503.
+// The nodes are asked once a second at most, however many look, and about each key once a second,
+// two keys at a time. A request that waits for longer than Options.Timeout, as others ask about
+// keys, is answered with 503.
 func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	h := &handler{locks: locks}
 	if opts != nil {

@@ -26,7 +26,8 @@ func newLooks[T any](of chan struct{}, ask func(context.Context) T) *looks[T] {
 	return &looks[T]{ask: ask, of: of, turn: make(chan struct{}, 1)}
 }
 
-// look asks the nodes, or returns what they have told within the last second; ok is false if ctx ends before.
+// look asks the nodes, or returns what they have told within the last second; ok is false if ctx
+// ends before.
 func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
 	if !enter(ctx, l.turn) {
 		return t, false

@@ -47,7 +47,8 @@ func TestHandler_AnOwnerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// However many look at a key at once, the arbiter is asked about it once for its lock, and once for its semaphore.
+// However many look at a key at once, the arbiter is asked about it once for its lock, and once for
+// its semaphore.
 func TestHandler_ManyLookAtAKey(t *testing.T) {
 	t.Parallel()
 	c := open(t, fallback.NewMemory(), &coord.Options{Name: "anna", SessionTTL: time.Minute})

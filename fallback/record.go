@@ -16,7 +16,8 @@ var (
 	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: existing locks stay, and new ones are
 	// refused, until an operator makes room.
 	ErrFull = fmt.Errorf("%w: no room", ErrRefused)
-	// ErrReplicas: the server answers, and too few of its replicas have acknowledged the change. It does not count until they have.
+	// ErrReplicas: the server answers, and too few of its replicas have acknowledged the change. It
+	// does not count until they have.
 	ErrReplicas = errors.New("fallback: too few replicas acknowledged")
 	// ErrNotSent: the call ended before it was sent. It was not executed, and may be tried again.
 	ErrNotSent = errors.New("fallback: the call was not sent")

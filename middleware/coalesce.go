@@ -21,8 +21,9 @@ import (
 // addresses that proxies add (X-Forwarded-For, X-Real-Ip, Via), Priority, and those in CoalesceOptions.Ignore. docs/http.md has the
 // list. So a handler with an answer that depends on the client's address needs the address in its key.
 //
-// Users are told apart by what the request has when it gets here. Where a middleware further out takes a credential off it, and keeps the
-// user in the context, let the key have the user, or all users get one user's answer.
+// Users are told apart by what the request has when it gets here. Where a middleware further out
+// takes a credential off it, and keeps the user in the context, let the key have the user, or all
+// users get one user's answer.
 //
 // All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that answer differently need different keys,
 // or a Coalesce each.

@@ -105,10 +105,12 @@ func escape(b *strings.Builder, s string) {
 	b.WriteString(s)
 }
 
-// PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the handler, decoded: of "/orders/{id}"
-// and PathValue("id"), or what another router has given to [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were
-// sent: of /orders/4%32 "4%32". These are decoded here, so that one order has one key, however its path is written; the router's
-// own parameter stays as it was sent. Where the path leaves open whether a value is decoded, the request is answered with 400.
+// PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the
+// handler, decoded: of "/orders/{id}" and PathValue("id"), or what another router has given to
+// [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were sent: of
+// /orders/4%32 "4%32". These are decoded here, so that one order has one key, however its path is
+// written; the router's own parameter stays as it was sent. Where the path leaves open whether a
+// value is decoded, the request is answered with 400.
 //
 // The mux sets it before it calls the handler. So the middleware has to be around the handler that is registered and not around
 // the mux, where no request has path values: those are answered with 500, see [ErrPattern].
@@ -127,8 +129,9 @@ func PathValue(name string) KeyFunc {
 	}
 }
 
-// decoded returns the value of a wildcard decoded once: routers that match RawPath give it as it was sent. Which of the two v is, the path
-// says: a value as sent is part of RawPath, and a decoded one is not, but for paths made to confuse, such as /%37/%2537 with the value "%37".
+// decoded returns the value of a wildcard decoded once: routers that match RawPath give it as it
+// was sent. Which of the two v is, the path says: a value as sent is part of RawPath, and a decoded
+// one is not, but for paths made to confuse, such as /%37/%2537 with the value "%37".
 func decoded(place, name, v string, r *http.Request) (string, error) {
 	if r.URL.RawPath == "" || strings.IndexByte(v, '%') < 0 {
 		return v, nil
@@ -158,7 +161,8 @@ func decoded(place, name, v string, r *http.Request) (string, error) {
 	return v, nil
 }
 
-// fills reports whether the wildcard is all of a segment of the pattern, or all of its rest: {id}, {id...}, :id, *id or *.
+// fills reports whether the wildcard is all of a segment of the pattern, or all of its rest: {id},
+// {id...}, :id, *id or *.
 func fills(pattern, name string) bool {
 	for segment := range strings.SplitSeq(pattern, "/") {
 		switch segment {

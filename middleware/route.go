@@ -15,11 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// HopHeader is what [Route] adds to a request that it forwards, which is then served where it arrives: so there is one hop at most,
-// even if two nodes take each other for the owner. Its value is made of the ID of a node, and Route takes the header off a request that
-// has another one. A handler inside of Route sees "1" if a node has forwarded the request. That tells of the way, and proves nothing: IDs
-// are in logs and on the page of package debug, so that a client that has read one can send the header. What it gets by that is that
-// the request is served where it arrives. Do not believe X-Forwarded-For or the like because of it.
+// HopHeader is what [Route] adds to a request that it forwards, which is then served where it
+// arrives: so there is one hop at most, even if two nodes take each other for the owner. Its value
+// is made of the ID of a node, and Route takes the header off a request that has another one. A
+// handler inside of Route sees "1" if a node has forwarded the request. That tells of the way, and
+// proves nothing: IDs are in logs and on the page of package debug, so that a client that has read
+// one can send the header. What it gets by that is that the request is served where it arrives. Do
+// not believe X-Forwarded-For or the like because of it.
 const HopHeader = "Holdfast-Hop"
 
 // RouteOptions are the options of [Route]. The zero value of each field means its default, and a nil *RouteOptions means all

@@ -48,7 +48,8 @@ func readmeACL(t *testing.T) []string {
 	return strings.Fields(string(rule[1]))
 }
 
-// What the documents say of ACLs is enough, no other command is used, and none that hurts others is permitted.
+// What the documents say of ACLs is enough, no other command is used, and none that hurts others is
+// permitted.
 func TestRedisStoreWithAnACL(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)

@@ -25,9 +25,9 @@ type RedisStore struct {
 // keepEmpty is for how long it is remembered that an account was forgotten: for longer than any Save takes.
 const keepEmpty = 24 * time.Hour
 
-// NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client stays the caller's; it must not
-// read from replicas. With an ACL it needs ~prefix* and +evalsha +eval +hget +hset +persist +pexpire, and
-// redis.Options.DisableIdentity.
+// NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client
+// stays the caller's; it must not read from replicas. With an ACL it needs ~prefix* and +evalsha
+// +eval +hget +hset +persist +pexpire, and redis.Options.DisableIdentity.
 func NewRedisStore(client redis.UniversalClient, prefix string) *RedisStore {
 	return &RedisStore{client, prefix, redis.NewScript(saveScript)}
 }

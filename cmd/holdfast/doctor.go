@@ -269,7 +269,8 @@ func (d *doctor) messages(ctx context.Context, ns fallback.Namespace) {
 // observersClock is in the format mark of a namespace of redisarbiter.Options.ObserverClock.
 const observersClock = " clock=observers"
 
-// clock says how far the server's clock is off, as an answer said that took so long, and how to set it. With observed it ends no session and no Grace.
+// clock says how far the server's clock is off, as an answer said that took so long, and how to set
+// it. With observed it ends no session and no Grace.
 func (d *doctor) clock(off, took time.Duration, observed bool) {
 	do := "find out which of the two clocks is wrong. Do not step the server's forward while processes run: living sessions count as dead then, and two processes " +
 		"hold the same lock. Slew it (NTP does that if it is told to), or stop the server, set its clock, and start it"

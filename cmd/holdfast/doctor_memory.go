@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masters looks at the memory of each master of a Redis Cluster: one that is full has some of the partitions.
+// masters looks at the memory of each master of a Redis Cluster: one that is full has some of the
+// partitions.
 func (d *doctor) masters(ctx context.Context, a *arbiter) {
 	c, ok := a.redis.(*redis.ClusterClient)
 	if !ok {

@@ -98,7 +98,8 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// sessionless tells once of each node that others hear, and that has no session. One of a copy of the data names a session, which this arbiter has not.
+// sessionless tells once of each node that others hear, and that has no session. One of a copy of
+// the data names a session, which this arbiter has not.
 func (d *doctor) sessionless(all []nodeView) {
 	hear := make(map[string][]string)
 	for _, n := range all {
@@ -254,7 +255,8 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// heldFor looks for a lock that is held on and on while callers come, wait, and give up: none of them waits for long.
+// heldFor looks for a lock that is held on and on while callers come, wait, and give up: none of
+// them waits for long.
 func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 	list, err := c.Top(ctx, mostHeld, coord.LongestHeld)
 	if err != nil {
@@ -275,7 +277,8 @@ func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// longHold is for how many times as long as a long wait a lock is held before doctor tells that others want it, and mostHeld among how many it looks.
+// longHold is for how many times as long as a long wait a lock is held before doctor tells that
+// others want it, and mostHeld among how many it looks.
 const (
 	longHold = 12
 	mostHeld = 100

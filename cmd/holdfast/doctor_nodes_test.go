@@ -41,8 +41,9 @@ func TestDoctor_Partitions(t *testing.T) {
 	}
 }
 
-// What a node tells of those it hears. One that has lost its session is told once, as such; one that names a session that the
-// arbiter does not know is of a copy of the data; and nodes that did not fit into a report are there.
+// What a node tells of those it hears. One that has lost its session is told once, as such; one
+// that names a session that the arbiter does not know is of a copy of the data; and nodes that did
+// not fit into a report are there.
 func TestDoctor_WhatANodeHears(t *testing.T) {
 	report := func(name string, more int, others ...coord.NodeInfo) nodeView {
 		self := coord.NodeInfo{Name: name, State: "active", Self: true}

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
 
-// A server's clock that an operator steps forward ends living sessions, but in a namespace of ObserverClock.
+// A server's clock that an operator steps forward ends living sessions, but in a namespace of
+// ObserverClock.
 func TestDoctor_TheServersClock(t *testing.T) {
 	for _, x := range []struct {
 		off      time.Duration

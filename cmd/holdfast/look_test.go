@@ -305,7 +305,8 @@ func TestDoctor_CandidatesAreNotStuck(t *testing.T) {
 	n.diagnosis(0, "warn", "locks", `1 callers wait for key "stuck"`, "", "--long-wait", "100ms")
 }
 
-// A lock that is held on and on is told of, also where each caller that wants it gives up before its wait is long.
+// A lock that is held on and on is told of, also where each caller that wants it gives up before
+// its wait is long.
 func TestDoctor_CallersGiveUp(t *testing.T) {
 	n := newNamespace(t)
 	anna, berta := n.node("anna"), n.node("berta")

@@ -207,8 +207,8 @@ func tooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) || err != nil && strings.Contains(err.Error(), "received message larger than max")
 }
 
-// full returns the error of changes that a cluster has no room for. It looks whether they were made all the same: the first transaction
-// beyond the quota is executed, and answered so.
+// full returns the error of changes that a cluster has no room for. It looks whether they were made
+// all the same: the first transaction beyond the quota is executed, and answered so.
 func (s *store) full(ctx context.Context, changes []fallback.Change, err error) error {
 	keys := make([]string, len(changes))
 	for i := range changes {

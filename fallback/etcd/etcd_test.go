@@ -163,8 +163,9 @@ func TestEtcd_ALowerLimit(t *testing.T) {
 	storetest.TooManySessions(t, s, 200_000)
 }
 
-// A cluster that is at its quota takes no new prefix, and says so. Records go on, as servers do not count what is nested in a transaction. One that did would
-// execute the first transaction beyond the quota, and answer as if it had not: of that it is not known whether it was executed.
+// A cluster that is at its quota takes no new prefix, and says so. Records go on, as servers do not
+// count what is nested in a transaction. One that did would execute the first transaction beyond
+// the quota, and answer as if it had not: of that it is not known whether it was executed.
 func TestEtcd_AFullCluster(t *testing.T) {
 	c := startCluster(t, 1, "--quota-backend-bytes", "2000000")
 	client := c.client()
@@ -197,7 +198,8 @@ func TestEtcd_AFullCluster(t *testing.T) {
 	}
 }
 
-// beyondQuota executes transactions that write, and answers as a cluster does that is beyond its quota with them.
+// beyondQuota executes transactions that write, and answers as a cluster does that is beyond its
+// quota with them.
 type beyondQuota struct{ clientv3.KV }
 
 func (k beyondQuota) Txn(ctx context.Context) clientv3.Txn { return &beyondTxn{Txn: k.KV.Txn(ctx)} }

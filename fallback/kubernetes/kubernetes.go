@@ -32,9 +32,9 @@ import (
 
 // Options are the options of [New]. The zero value is valid in a pod, and so is a nil pointer.
 type Options struct {
-	// Namespace is that of Kubernetes which has the records: one without other Secrets, as the program may read and change
-	// all that are there. Empty: that of the pod's service account. It is no part of
-	// coord.Options.Namespace: one has any number of those.
+	// Namespace is that of Kubernetes which has the records: one without other Secrets, as the
+	// program may read and change all that are there. Empty: that of the pod's service account. It
+	// is no part of coord.Options.Namespace: one has any number of those.
 	Namespace string
 
 	// Prefix begins the names of all records: up to 20 lower-case letters, digits and hyphens. Empty: "holdfast".

@@ -352,7 +352,8 @@ func TestKubernetes_AQuotaIsNoMissingRight(t *testing.T) {
 	}
 }
 
-// rights.yaml gives no right in a namespace with service accounts of programs: their tokens are Secrets, too.
+// rights.yaml gives no right in a namespace with service accounts of programs: their tokens are
+// Secrets, too.
 func TestKubernetes_RightsToRecordsAlone(t *testing.T) {
 	text, err := os.ReadFile("rights.yaml")
 	if err != nil {

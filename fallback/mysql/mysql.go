@@ -34,9 +34,10 @@ type Options struct {
 	// Default: 4; negative: refused.
 	Conns int
 
-	// Durable says that whichever server takes another one's place has every commit that was acknowledged: Galera, or storage
-	// that fails over as a whole. Then there is no Grace, and none is noticed. Replication that is asynchronous or semi-synchronous
-	// does not promise that. All processes of the table set it, or none: Attach refuses one that differs.
+	// Durable says that whichever server takes another one's place has every commit that was
+	// acknowledged: Galera, or storage that fails over as a whole. Then there is no Grace, and none
+	// is noticed. Replication that is asynchronous or semi-synchronous does not promise that. All
+	// processes of the table set it, or none: Attach refuses one that differs.
 	Durable bool
 
 	// ColdStart says that a table without the namespace is new: see README.md. For tests, demos and development.

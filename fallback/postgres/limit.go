@@ -53,7 +53,8 @@ func limit(c *pgx.ConnConfig) {
 	}
 }
 
-// unreached adds to an error of a connection that took too long what to set, if the config says nothing of that.
+// unreached adds to an error of a connection that took too long what to set, if the config says
+// nothing of that.
 func unreached(ctx context.Context, c *pgx.ConnConfig, err error) error {
 	if c.ConnectTimeout > 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -61,8 +62,8 @@ func unreached(ctx context.Context, c *pgx.ConnConfig, err error) error {
 	return fmt.Errorf("%w (no connection within %v: set connect_timeout)", err, connectFor)
 }
 
-// limited is a connection whose deadline is never later than a time from now. One that knows no deadlines, as through an SSH client,
-// is closed in their place.
+// limited is a connection whose deadline is never later than a time from now. One that knows no
+// deadlines, as through an SSH client, is closed in their place.
 type limited struct {
 	net.Conn
 	most time.Duration

@@ -121,7 +121,8 @@ func TestPostgres_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 	}
 }
 
-// Without a connect_timeout a server that takes longer than 2 seconds to greet is never reached: the error says what to set.
+// Without a connect_timeout a server that takes longer than 2 seconds to greet is never reached:
+// the error says what to set.
 func TestPostgres_ASlowServerNeedsAConnectTimeout(t *testing.T) {
 	takes.Seconds(t)
 	for timeout, told := range map[time.Duration]bool{0: true, time.Second: false} {
@@ -172,7 +173,8 @@ func TestPostgres_CloseLeavesADeadServerSoon(t *testing.T) {
 	}
 }
 
-// A config's AfterNetConnect gets the connection that its DialFunc has made, and what it returns is used.
+// A config's AfterNetConnect gets the connection that its DialFunc has made, and what it returns is
+// used.
 func TestPostgres_ConnectionsOfTheConfig(t *testing.T) {
 	type dialled struct{ net.Conn }
 	type made struct{ net.Conn }

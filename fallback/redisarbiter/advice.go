@@ -58,7 +58,8 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 // needed is how many replicas a server must have: for each change, and for a session to begin.
 type needed struct{ changes, openings int }
 
-// replicasNeeded returns what asks a server for that, and what is needed of it once it has answered.
+// replicasNeeded returns what asks a server for that, and what is needed of it once it has
+// answered.
 func (n *redisSpace) replicasNeeded(ctx context.Context) (ask func(*redis.Client, redis.Pipeliner) func() needed, err error) {
 	cluster, isCluster := n.conns.work.(*redis.ClusterClient)
 	table := "" // the server that has the sessions

@@ -50,7 +50,8 @@ func advises(t *testing.T, n fallback.Namespace, named string) {
 	}
 }
 
-// Where a replica is away that sessions need, advice says so, and what not to do; also to one that only looks on.
+// Where a replica is away that sessions need, advice says so, and what not to do; also to one that
+// only looks on.
 func TestAdvice_AReplicaThatSessionsNeedIsAway(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, always...)
@@ -87,7 +88,8 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 	}
 }
 
-// Redis before 6.2.7 does not enforce min-replicas-to-write for what a script writes, and all that Holdfast writes is written by scripts.
+// Redis before 6.2.7 does not enforce min-replicas-to-write for what a script writes, and all that
+// Holdfast writes is written by scripts.
 func TestAdvice_AServerWhoseScriptsWaitForNoReplica(t *testing.T) {
 	for version, told := range map[string]string{"6.2.0": "6.2.7", "6.2.6": "6.2.7", "6.2.7": "", "6.2.14": "", "7.0.0": "", "7.2.4": "", "8.0": "", "": ""} {
 		got := redisarbiter.AdviceOn(map[string]string{"redis_version": version, "connected_slaves": "1", "min_slaves_good_slaves": "1"}, 0, "redis-1:6379")

@@ -21,8 +21,9 @@ type firstLook struct {
 	mark    *redis.StringCmd // the format mark; nil: it was not asked for
 }
 
-// checkServers asks every server that may hold a record whether it is fit. A single server is asked for the format mark,
-// the field f of the hash, in the same round trip. One that observes takes no locks, so it may look at a server that evicts them.
+// checkServers asks every server that may hold a record whether it is fit. A single server is asked
+// for the format mark, the field f of the hash, in the same round trip. One that observes takes no
+// locks, so it may look at a server that evicts them.
 func checkServers(ctx context.Context, c redis.UniversalClient, hash string, observes bool) (look firstLook, err error) {
 	switch c := c.(type) {
 	case *redis.ClusterClient:

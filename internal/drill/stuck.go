@@ -30,7 +30,8 @@ func stuckHolder(ctx context.Context, w *world) (err error) {
 	)
 }
 
-// impatient: a process holds a lock on and on, and callers of others give up before a wait is long, as those behind a middleware do.
+// impatient: a process holds a lock on and on, and callers of others give up before a wait is long,
+// as those behind a middleware do.
 func impatient(ctx context.Context, w *world) (err error) {
 	const key = "cart/77"
 	holder, others := w.nodes[3], w.nodes[1]

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// TestWorld_NoticesEachGuard takes one guard of G1 to G8 away after another. Some seed within a thousand breaks without it.
+// TestWorld_NoticesEachGuard takes one guard of G1 to G8 away after another. Some seed within a
+// thousand breaks without it.
 func TestWorld_NoticesEachGuard(t *testing.T) {
 	for _, name := range []string{
 		"MarginD", "PingSent", "VoteLate", "VoteFinal", "Votes", "Intersect", "Compares", "NoneBuried", "Rising",

@@ -14,8 +14,8 @@ var (
 	// them, as a []fallback.Message.
 	Tap func(memory any, namespace, session string) func() any
 
-	// Ahead sets the clock of the server that a *fallback.Memory became last, of all partitions or of
-	// some, or of each server that it is, by so much ahead of the machine's, in whole milliseconds. Its
-	// deposed copies keep theirs.
+	// Ahead sets the clock of the server that a *fallback.Memory became last, of all partitions or
+	// of some, or of each server that it is, by so much ahead of the machine's, in whole
+	// milliseconds. Its deposed copies keep theirs.
 	Ahead func(memory any, each bool, by time.Duration)
 )

@@ -100,8 +100,8 @@ func (p *Partition) Reclaimed(own Tenure, granted bool, sent, now time.Time, fx 
 
 // confirm notes that the arbiter, asked at the time sent, knows this node as the owner, and reports
 // whether it goes on. An answer that comes when the slot has passed does not count (rule 1): events
-// have found that it did not serve, and the keys that they have left would not be granted. After a step
-// of the wall clock the ownership is left as it is, as by Lapsed.
+// have found that it did not serve, and the keys that they have left would not be granted. After a
+// step of the wall clock the ownership is left as it is, as by Lapsed.
 func (p *Partition) confirm(sent, now time.Time, fx *Effects) bool {
 	if p.own.stepped(now) {
 		return false

@@ -38,7 +38,8 @@ type Key struct {
 	first Turn // as a rule the only one
 }
 
-// notes are what is known of a turn besides when it began. They are bits, as a key has no room for one more field.
+// notes are what is known of a turn besides when it began. They are bits, as a key has no room for
+// one more field.
 type notes uint8
 
 const (
@@ -46,7 +47,8 @@ const (
 	noteWanted                   // others have asked for the key meanwhile
 )
 
-// look stamps the turn that runs, so that Lock and Unlock need not, and notes whether others want the key.
+// look stamps the turn that runs, so that Lock and Unlock need not, and notes whether others want
+// the key.
 func (k *Key) look(now Moment) {
 	t := k.turn
 	if k.seen != t.fence {

@@ -16,8 +16,9 @@ type Counts struct {
 	Held    Moment // when the first lock began that others were seen to want since, and is not expected; 0: there is none
 }
 
-// Count adds the partition to the counts of all. It stamps what it sees for the first time, and calls rest as Survey does. expected reports whether
-// callers wait for a key for long as a matter of course.
+// Count adds the partition to the counts of all. It stamps what it sees for the first time, and
+// calls rest as Survey does. expected reports whether callers wait for a key for long as a matter
+// of course.
 func (p *Partition) Count(now Moment, rest func() bool, to *Counts, granted func(Path, uint64), expected func(key string) bool) {
 	if p.own != nil {
 		to.Owned++
@@ -48,7 +49,8 @@ func (p *Partition) Count(now Moment, rest func() bool, to *Counts, granted func
 	})
 }
 
-// longest is since when a caller may have the lock without a break. The turn may be longer than any caller has been inside.
+// longest is since when a caller may have the lock without a break. The turn may be longer than any
+// caller has been inside.
 func (k *Key) longest(now Moment) Moment {
 	if p := k.turn.pledge; p != nil {
 		return max(k.since, p.callers.Stays(now))

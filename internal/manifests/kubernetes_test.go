@@ -147,7 +147,8 @@ func openTo(t *testing.T, network *networking.NetworkPolicy, pods map[string]str
 	return open
 }
 
-// The command in a pod of its own reaches the nodes' peer port, and nothing else; its documentation gives the pod's label.
+// The command in a pod of its own reaches the nodes' peer port, and nothing else; its documentation
+// gives the pod's label.
 func TestKubernetes_TheCommandReachesTheNodes(t *testing.T) {
 	x, _ := read(t)
 	page, err := os.ReadFile("../../docs/command.md")

@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// again ends a process, as by SIGKILL or in an orderly way, and starts another one under the same name at the same address: at once, or
-// when the one before is closed.
+// again ends a process, as by SIGKILL or in an orderly way, and starts another one under the same
+// name at the same address: at once, or when the one before is closed.
 func (n *node) again(f Fault) {
 	before := n.now
 	if f.Both {

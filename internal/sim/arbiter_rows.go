@@ -54,7 +54,8 @@ func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]
 // another goroutine.
 func (n *space) Prompt() bool { return n.c.w.cfg.Seed%3 > 0 }
 
-// cleans counts what the process removes of other sessions' that it was told of by Rows, or by Waiters.
+// cleans counts what the process removes of other sessions' that it was told of by Rows, or by
+// Waiters.
 func (n *space) cleans(all []fallback.Release) {
 	for _, r := range all {
 		if _, mine := n.mine.Load(r.Session); mine {

@@ -77,15 +77,16 @@ func (n *node) step(by time.Duration) {
 	}
 }
 
-// jumped tells whether the wall clock stepped so short a time ago that the node may go by what it has read before.
+// jumped tells whether the wall clock stepped so short a time ago that the node may go by what it
+// has read before.
 func (c *clock) jumped() bool {
 	at := c.jumps.Load()
 	return at != 0 && time.Since(c.begin)-time.Duration(at) <= 2*lease.WallEvery
 }
 
-// apart returns a time with a wall clock that is ahead of the monotonic one. Times of a bubble have no monotonic reading, so it gets one here.
-// The first word of a time.Time that has one is a flag, 33 bits of seconds since 1885, and 30 bits of nanoseconds; the second one is
-// that reading.
+// apart returns a time with a wall clock that is ahead of the monotonic one. Times of a bubble have
+// no monotonic reading, so it gets one here. The first word of a time.Time that has one is a flag,
+// 33 bits of seconds since 1885, and 30 bits of nanoseconds; the second one is that reading.
 func apart(now time.Time, ahead time.Duration) time.Time {
 	t := now.Add(ahead).Round(0)
 	words := (*[2]uint64)(unsafe.Pointer(&t))
@@ -138,8 +139,8 @@ func (c *clock) wait() {
 	}
 }
 
-// holdsOld tells whether the node may have read its clock before a time that it has not lived through: it stood still until now, or its wall
-// clock stepped.
+// holdsOld tells whether the node may have read its clock before a time that it has not lived
+// through: it stood still until now, or its wall clock stepped.
 func (c *clock) holdsOld(begin time.Time) bool { return c.stoodSince(begin, 0) || c.jumped() }
 
 // stoodSince tells whether the node has stood still since a moment, and has not been running again for long.

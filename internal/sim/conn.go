@@ -92,7 +92,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reaches tells whether what is sent reaches the host that has the other one's address now, and its answer comes back.
+// reaches tells whether what is sent reaches the host that has the other one's address now, and its
+// answer comes back.
 func (c *conn) reaches() bool {
 	n := c.here.net
 	n.mu.Lock()

@@ -252,9 +252,9 @@ func (h *judge) toldOf(x *task, err error) {
 	}
 }
 
-// behind reports whether a reader could have waited for another one as there was a writer: within the time when all of the circle were
-// there, or, in one process, since the other reader came. The arbiter may have a writer in its queue until its session is dead,
-// and says what it has there.
+// behind reports whether a reader could have waited for another one as there was a writer: within
+// the time when all of the circle were there, or, in one process, since the other reader came. The
+// arbiter may have a writer in its queue until its session is dead, and says what it has there.
 func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 	same := w.Session == next.Session
 	if same {

@@ -97,10 +97,11 @@ func (w *world) seen(partition, epoch uint32) {
 	w.latest[partition] = max(w.latest[partition], epoch)
 }
 
-// hasty tells whether some epoch is so far ahead of the arbiter's clock, by many transitions in a row, that an arbiter that lost it
-// would give it out again after Q: a limit of the protocol (see DESIGN.md), from which nothing but more time protects. One
-// more is for what a deposed primary does. Epochs are seconds since 2000, when the time of a bubble begins. ahead is by how
-// much the clock is of the server that is to come.
+// hasty tells whether some epoch is so far ahead of the arbiter's clock, by many transitions in a
+// row, that an arbiter that lost it would give it out again after Q: a limit of the protocol (see
+// DESIGN.md), from which nothing but more time protects. One more is for what a deposed primary
+// does. Epochs are seconds since 2000, when the time of a bubble begins. ahead is by how much the
+// clock is of the server that is to come.
 func (w *world) hasty(ahead time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A naming is what the arbiter has said of a reader: that nothing but a request that came before it is in its way. No caller may have
-// that request any more: the arbiter's queue has it until its process takes it out, or its session is known to be dead.
+// A naming is what the arbiter has said of a reader: that nothing but a request that came before it
+// is in its way. No caller may have that request any more: the arbiter's queue has it until its
+// process takes it out, or its session is known to be dead.
 type naming struct {
 	reader    string // its session
 	ahead     fallback.Identity
@@ -54,9 +55,10 @@ func (h *judge) names(name string, a fallback.LockAnswer, reader string) {
 	}
 }
 
-// remains reports whether the request may be there though no caller has it: its process has gone, and its session may not be known to be dead,
-// as in a Grace of the table; the process did not reach the arbiter; or its release may be under way. One of a process that lives, and
-// reaches the arbiter, is not to remain for long.
+// remains reports whether the request may be there though no caller has it: its process has gone,
+// and its session may not be known to be dead, as in a Grace of the table; the process did not
+// reach the arbiter; or its release may be under way. One of a process that lives, and reaches the
+// arbiter, is not to remain for long.
 func (x *naming) remains(now time.Time, ttl time.Duration) bool {
 	switch {
 	case x.by == nil:
@@ -69,7 +71,8 @@ func (x *naming) remains(now time.Time, ttl time.Duration) bool {
 	return now.Sub(x.since) < ttl*4/10
 }
 
-// behindRest reports whether the arbiter has told a session, not before the time, that a reader of it waits behind such a request.
+// behindRest reports whether the arbiter has told a session, not before the time, that a reader of
+// it waits behind such a request.
 func (h *judge) behindRest(key, session string, from time.Time) bool {
 	return slices.ContainsFunc(h.tasks.named[key], func(x *naming) bool {
 		return x.reader == session && !x.at.Before(from) && x.remains(time.Now(), h.ttl)

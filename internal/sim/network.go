@@ -71,7 +71,8 @@ func (h *host) Saw(x lease.Sight) {
 
 func (n *network) newHost() *host { return n.newHostAt("") }
 
-// newHostAt returns one in the place of the host that has had the address; at a new one, if it is empty.
+// newHostAt returns one in the place of the host that has had the address; at a new one, if it is
+// empty.
 func (n *network) newHostAt(addr string) *host {
 	n.mu.Lock()
 	defer n.mu.Unlock()

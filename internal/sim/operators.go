@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// overtime is within which time an operator's call ends after its context. A store without a clock is waited for, also when it tries again.
+// overtime is within which time an operator's call ends after its context. A store without a clock
+// is waited for, also when it tries again.
 func (w *world) overtime() time.Duration {
 	if w.cfg.Observed {
 		return w.t(20 * time.Second)
@@ -45,7 +46,8 @@ func (w *world) operate(f Fault) {
 	}
 }
 
-// stop closes a process that may have been drained, in half of the cases. Another one starts soon in its place.
+// stop closes a process that may have been drained, in half of the cases. Another one starts soon
+// in its place.
 func (w *world) stop(s *start, f Fault) {
 	n := s.n
 	if n.now != s || !f.Some[0] {

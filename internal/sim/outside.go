@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// Outside counts what was done to a run from outside of its processes, other than faults of all runs.
+// Outside counts what was done to a run from outside of its processes, other than faults of all
+// runs.
 type Outside struct {
 	Ticks  int // steps of servers' clocks
 	Skewed int // servers that took over with another clock than the one before, where it counts
@@ -64,7 +65,8 @@ func (cfg Config) more(r *rand.Rand, x addition) (all []Fault) {
 	}
 }
 
-// apartBy is how much the clocks of two servers may differ, at most: by M, of which the clocks of nodes need what they drift by in T.
+// apartBy is how much the clocks of two servers may differ, at most: by M, of which the clocks of
+// nodes need what they drift by in T.
 func (cfg Config) apartBy() time.Duration {
 	return (cfg.TTL/10 - time.Duration(cfg.Drift*float64(cfg.TTL))).Truncate(time.Millisecond)
 }
@@ -72,8 +74,8 @@ func (cfg Config) apartBy() time.Duration {
 // anyTime is how much the clocks of two servers may differ where they count for nothing.
 const anyTime = 48 * time.Hour
 
-// differ gives the servers that failovers lead to clocks of their own, in half of the runs, and in half of those clocks step. The
-// clock of the first server is right at first.
+// differ gives the servers that failovers lead to clocks of their own, in half of the runs, and in
+// half of those clocks step. The clock of the first server is right at first.
 func (cfg Config) differ(plan []Fault) []Fault {
 	r := rand.New(rand.NewPCG(cfg.Seed, 4))
 	if r.IntN(2) == 0 {
@@ -124,7 +126,8 @@ func (s *server) tick(to time.Duration) {
 	s.clock, s.ticked = to, time.Now()
 }
 
-// slip is by how much earlier a Grace may end, as the server's clock has stepped forward in it. swap is held.
+// slip is by how much earlier a Grace may end, as the server's clock has stepped forward in it.
+// swap is held.
 func (w *world) slip() time.Duration {
 	if t := w.s.ticked; t.IsZero() || time.Since(t) > 2*w.s.grace {
 		return 0

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// What is done from outside is in a share of the runs, and the clocks of servers stay within what M allows for.
+// What is done from outside is in a share of the runs, and the clocks of servers stay within what M
+// allows for.
 func TestPlan_FromOutside(t *testing.T) {
 	const runs = 400
 	has := make(map[kind]int)
@@ -116,7 +117,8 @@ func TestJudge_Broken(t *testing.T) {
 	}
 }
 
-// A process starts at the address of the one before. Connections to that are reset at once, or when something is written to them.
+// A process starts at the address of the one before. Connections to that are reset at once, or when
+// something is written to them.
 func TestAgain(t *testing.T) {
 	for _, f := range []Fault{{Kind: again, Both: true}, {Kind: again}, {Kind: again, Some: [8]bool{true}}} {
 		r := simulate(t, Config{Seed: 1, TTL: 10 * time.Second, Nodes: 2, Clients: 2, Keys: 2, History: true, script: func(w *world) {

@@ -150,8 +150,9 @@ func buriedByTheDeposed(i int) Config {
 	}}
 }
 
-// answersLate: an owner has answered a holder, and stands still. Its answer is on its way for so long that it arrives shortly before the
-// others bury the owner. The holder has a slow clock, and does not reach the arbiter.
+// answersLate: an owner has answered a holder, and stands still. Its answer is on its way for so
+// long that it arrives shortly before the others bury the owner. The holder has a slow clock, and
+// does not reach the arbiter.
 func answersLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1 - maxDrift, 1, 1}, script: func(w *world) {
 		time.Sleep(30*time.Second + time.Duration(i)*60*time.Millisecond)
@@ -175,8 +176,8 @@ func answersLate(i int) Config {
 	}}
 }
 
-// givenOn: an owner gives partitions to a node that comes, and lives on. A holder of keys there goes by its answers no more. Then the
-// arbiter loses its data, and the new owner dies.
+// givenOn: an owner gives partitions to a node that comes, and lives on. A holder of keys there
+// goes by its answers no more. Then the arbiter loses its data, and the new owner dies.
 func givenOn(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 20, Takeover: takeoverD, script: func(w *world) {
 		time.Sleep(15 * time.Second)

@@ -14,10 +14,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells. It goes once: the owner serves
-// the call, whatever owner it takes the key to have. If the owner cannot be connected to within a second, the first node serves it.
-// A handler's error sends no call elsewhere, also if it is one of Route's that the handler got from another server.
-// A connection that is not connected, and that no call has asked for in the last 10 minutes, is closed when another one is made.
+// A Follower lets a client's calls go to the owners of their keys, as [Route] at the servers tells.
+// It goes once: the owner serves the call, whatever owner it takes the key to have. If the owner
+// cannot be connected to within a second, the first node serves it. A handler's error sends no call
+// elsewhere, also if it is one of Route's that the handler got from another server. A connection
+// that is not connected, and that no call has asked for in the last 10 minutes, is closed when
+// another one is made.
 type Follower struct {
 	opts []grpc.DialOption
 

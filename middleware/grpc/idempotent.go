@@ -36,8 +36,9 @@ type IdempotentOptions struct {
 	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s. Negative: not at all.
 	Wait time.Duration
 
-	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides the one that runs; others are told
-	// at once that it is being executed (Aborted). Default 32. Negative: no limit.
+	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides
+	// the one that runs; others are told at once that it is being executed (Aborted). Default 32.
+	// Negative: no limit.
 	MaxWaiters int
 
 	// TTL is for how long the record of a call is kept, from its last change. Default 24 h. It must not be negative.

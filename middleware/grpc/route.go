@@ -16,11 +16,13 @@ import (
 
 // Metadata and details by which a [Follower] and [Route] understand each other.
 const (
-	// In the metadata of a call: the caller can go to the owner. Route puts the same text into the trailer of its answer, so that the
-	// status of a handler, which may have come from elsewhere, is not taken for one. Handlers do not get it.
+	// In the metadata of a call: the caller can go to the owner. Route puts the same text into the
+	// trailer of its answer, so that the status of a handler, which may have come from elsewhere,
+	// is not taken for one. Handlers do not get it.
 	nonceHeader = "holdfast-nonce"
 
-	// "ask": the caller only wants to know the owner. "1", of Followers of before: it can go there, and has no nonce.
+	// "ask": the caller only wants to know the owner. "1", of Followers of before: it can go there,
+	// and has no nonce.
 	followHeader = "holdfast-follow"
 
 	ReasonNotOwner = "NOT_OWNER" // of errdetails.ErrorInfo: the metadata "target" says where to call
@@ -95,7 +97,8 @@ func (r *Router) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return next(srv, ss)
 }
 
-// look returns the handler's context, or an error and its trailer if the call is not to be served here.
+// look returns the handler's context, or an error and its trailer if the call is not to be served
+// here.
 func (r *Router) look(ctx context.Context, method string, req any) (context.Context, metadata.MD, error) {
 	nonces, follow := metadata.ValueFromIncomingContext(ctx, nonceHeader), metadata.ValueFromIncomingContext(ctx, followHeader)
 	if len(nonces) == 0 && len(follow) == 0 {
@@ -135,7 +138,8 @@ func told(reason, target string) error {
 	return s.Err()
 }
 
-// redirect returns what Route has told of the owner, in an answer with this trailer to a call with this nonce.
+// redirect returns what Route has told of the owner, in an answer with this trailer to a call with
+// this nonce.
 func redirect(err error, trailer metadata.MD, nonce string) (reason, target string) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable || !slices.Contains(trailer[nonceHeader], nonce) {

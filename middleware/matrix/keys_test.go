@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// In every router the ways to write a path make one key, and a "%" that was sent as "%25" stays one.
+// In every router the ways to write a path make one key, and a "%" that was sent as "%25" stays
+// one.
 func TestOneKeyHoweverThePathIsWritten(t *testing.T) {
 	locks := newLocks()
 	defer locks.Close(t.Context())
