@@ -77,8 +77,8 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		c.cluster.session(s.ID) // before anything is asked for in its name
 		c.cluster.ring.Search() // it may not have been known before which others there are
 	}
+	c.tells.stats.sessions.Add(1) // before Stats names it
 	c.sessions.set(s)
-	c.tells.stats.sessions.Add(1)
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.ID})
 	}
