@@ -134,8 +134,8 @@ func TestIdempotent_MaxWaiters(t *testing.T) {
 		await.Until(t, "calls that wait", func() bool { return c.Stats().Waiting == waiting })
 		if most >= 0 {
 			at, cancel := context.WithTimeout(ctx, 10*time.Second) // so that one that waits is noticed
-			if err := send(at); status.Code(err) != codes.Aborted {
-				t.Errorf("%d: one more: %v", most, err)
+			if err := send(at); status.Code(err) != codes.Aborted || at.Err() != nil {
+				t.Errorf("%d: one more: %v, %v", most, err, at.Err())
 			}
 			cancel()
 		}
