@@ -16,10 +16,10 @@ type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
 	failed  []fallback.Release
-	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way
-	signal  chan struct{}             // capacity 1: pending is not empty
-	resend  chan struct{}             // capacity 1: failed is not empty
-	senders atomic.Int32              // that have been relieved, with batches under way
+	heard   map[fallback.Identity]bool // those of addHeard: in pending, in failed, or under way
+	signal  chan struct{}              // capacity 1: pending is not empty
+	resend  chan struct{}              // capacity 1: failed is not empty
+	senders atomic.Int32               // that have been relieved, with batches under way
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
@@ -27,7 +27,7 @@ const maxBatch = 256
 
 func (r *releaser) init() {
 	r.signal, r.resend = make(chan struct{}, 1), make(chan struct{}, 1)
-	r.heard = make(map[fallback.Release]bool)
+	r.heard = make(map[fallback.Identity]bool)
 }
 
 func (r *releaser) add(more ...fallback.Release) {
@@ -45,8 +45,11 @@ const maxHeard = 1024
 func (r *releaser) addHeard(more []fallback.Release) {
 	r.mu.Lock()
 	for _, x := range more {
-		if len(r.heard) < maxHeard && !r.heard[x] {
-			r.heard[x] = true
+		n := len(r.heard)
+		if n == maxHeard {
+			break
+		}
+		if r.heard[x.Identity] = true; len(r.heard) > n {
 			r.pending = append(r.pending, x)
 		}
 	}
@@ -61,13 +64,16 @@ func (r *releaser) done(sent, left []fallback.Release) {
 	if len(r.heard) == 0 || len(left) == len(sent) {
 		return
 	}
-	still := make(map[fallback.Release]bool, len(left))
-	for _, x := range left {
-		still[x] = true
+	var still map[fallback.Identity]bool // as a rule none is left
+	if len(left) > 0 {
+		still = make(map[fallback.Identity]bool, len(left))
+		for _, x := range left {
+			still[x.Identity] = true
+		}
 	}
 	for _, x := range sent {
-		if !still[x] {
-			delete(r.heard, x)
+		if !still[x.Identity] {
+			delete(r.heard, x.Identity)
 		}
 	}
 }

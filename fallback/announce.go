@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"strings"
 )
 
 // An Announcer is a [Namespace] that sends news of a key to all sessions at once. It is optional, and
@@ -23,7 +22,7 @@ func (n *memory) Announce(ctx context.Context, key string) error {
 func (n *memory) tellAll(ctx context.Context, m Message) error {
 	return n.do(ctx, func(Moment) {
 		for id, l := range n.arbiter.listeners {
-			if strings.HasPrefix(id, n.settings.Namespace+" ") {
+			if id[0] == n.settings.Namespace {
 				l.put(m)
 			}
 		}

@@ -35,7 +35,7 @@ func init() {
 		l := &listener{signal: make(chan struct{}, 1)}
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.listeners[namespace+" "+session] = l
+		a.listeners[[2]string{namespace, session}] = l
 		return func() any {
 			l.mu.Lock()
 			defer l.mu.Unlock()

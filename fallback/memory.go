@@ -26,7 +26,7 @@ type Memory struct {
 	apart     map[uint32]string        // names of the servers of partitions that failed over by themselves
 	ahead     map[string]time.Duration // by how much clocks of servers are, in simulations; never changed, but replaced
 	spaces    map[string]*memorySpace
-	listeners map[string]*listener // by namespace and session
+	listeners map[[2]string]*listener // by namespace and session
 }
 
 // memorySpace is the state of one namespace.
@@ -41,7 +41,7 @@ type memorySpace struct {
 
 // NewMemory returns an empty embedded arbiter.
 func NewMemory() *Memory {
-	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[string]*listener)}
+	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[[2]string]*listener)}
 }
 
 // OpenOnReplicas makes the namespaces that are made from now on such in which a session counts once all replicas have it: what Restore puts in
@@ -105,7 +105,11 @@ func (s *memorySpace) format(a *Memory, m Moment, grace int64, mark string) {
 func memoryName(server int) string { return "memory-" + strconv.Itoa(server) }
 
 func (a *Memory) moment(grace time.Duration) Moment {
-	return Moment{Now: time.Now().UnixMilli() + a.ahead[a.name].Milliseconds(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
+	now := time.Now()
+	if a.ahead != nil {
+		now = now.Add(a.ahead[a.name])
+	}
+	return Moment{Now: now.UnixMilli(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
 }
 
 // check refuses settings that no arbiter can serve.
@@ -385,7 +389,7 @@ func (n *memory) send(session string, m Message) {
 		n.letters = append(n.letters, letter{session, m})
 		return
 	}
-	if l := n.arbiter.listeners[n.settings.Namespace+" "+session]; l != nil {
+	if l := n.arbiter.listeners[[2]string{n.settings.Namespace, session}]; l != nil {
 		l.put(m)
 	}
 }
@@ -395,7 +399,7 @@ func (n *memory) Listen(ctx context.Context, session string, handle func(Message
 		return nil, err
 	}
 	l := &listener{signal: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
-	id := n.settings.Namespace + " " + session
+	id := [2]string{n.settings.Namespace, session}
 	n.arbiter.mu.Lock()
 	n.arbiter.listeners[id] = l
 	n.arbiter.mu.Unlock()

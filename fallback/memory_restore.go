@@ -101,7 +101,7 @@ func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 func (a *Memory) Fork() *Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &Memory{server: a.server, name: a.name, openings: a.openings, apart: maps.Clone(a.apart), ahead: a.ahead, spaces: cloneSpaces(a.spaces), listeners: make(map[string]*listener)}
+	return &Memory{server: a.server, name: a.name, openings: a.openings, apart: maps.Clone(a.apart), ahead: a.ahead, spaces: cloneSpaces(a.spaces), listeners: make(map[[2]string]*listener)}
 }
 
 // of is the moment of an operation on a partition.

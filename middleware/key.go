@@ -121,9 +121,11 @@ func PathValue(name string) KeyFunc {
 		if v == "" && !hasWildcard(r.Pattern, name) {
 			return "", fmt.Errorf("%w: {%s} in pattern %q", ErrPattern, name, r.Pattern)
 		}
-		v, err := decoded(place, name, v, r)
-		if err != nil {
-			return "", err
+		if r.URL.RawPath != "" && strings.IndexByte(v, '%') >= 0 {
+			var err error
+			if v, err = decoded(place, name, v, r); err != nil {
+				return "", err
+			}
 		}
 		return checked(place, v)
 	}
@@ -133,9 +135,6 @@ func PathValue(name string) KeyFunc {
 // was sent. Which of the two v is, the path says: a value as sent is part of RawPath, and a decoded
 // one is not, but for paths made to confuse, such as /%37/%2537 with the value "%37".
 func decoded(place, name, v string, r *http.Request) (string, error) {
-	if r.URL.RawPath == "" || strings.IndexByte(v, '%') < 0 {
-		return v, nil
-	}
 	var sent, plain bool
 	if fills(r.Pattern, name) {
 		sent = strings.Contains(r.URL.RawPath+"/", "/"+v+"/")
