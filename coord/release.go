@@ -16,10 +16,10 @@ type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
 	failed  []fallback.Release
-	heard   map[fallback.Identity]bool // those of addHeard: in pending, in failed, or under way
-	signal  chan struct{}              // capacity 1: pending is not empty
-	resend  chan struct{}              // capacity 1: failed is not empty
-	senders atomic.Int32               // that have been relieved, with batches under way
+	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way
+	signal  chan struct{}             // capacity 1: pending is not empty
+	resend  chan struct{}             // capacity 1: failed is not empty
+	senders atomic.Int32              // that have been relieved, with batches under way
 }
 
 // maxBatch bounds one call. It keeps the arbiter free for others in between.
@@ -27,7 +27,7 @@ const maxBatch = 256
 
 func (r *releaser) init() {
 	r.signal, r.resend = make(chan struct{}, 1), make(chan struct{}, 1)
-	r.heard = make(map[fallback.Identity]bool)
+	r.heard = make(map[fallback.Release]bool)
 }
 
 func (r *releaser) add(more ...fallback.Release) {
@@ -49,7 +49,7 @@ func (r *releaser) addHeard(more []fallback.Release) {
 		if n == maxHeard {
 			break
 		}
-		if r.heard[x.Identity] = true; len(r.heard) > n {
+		if r.heard[x] = true; len(r.heard) > n {
 			r.pending = append(r.pending, x)
 		}
 	}
@@ -64,16 +64,16 @@ func (r *releaser) done(sent, left []fallback.Release) {
 	if len(r.heard) == 0 || len(left) == len(sent) {
 		return
 	}
-	var still map[fallback.Identity]bool // as a rule none is left
+	var still map[fallback.Release]bool // as a rule none is left
 	if len(left) > 0 {
-		still = make(map[fallback.Identity]bool, len(left))
+		still = make(map[fallback.Release]bool, len(left))
 		for _, x := range left {
-			still[x.Identity] = true
+			still[x] = true
 		}
 	}
 	for _, x := range sent {
-		if !still[x.Identity] {
-			delete(r.heard, x.Identity)
+		if !still[x] {
+			delete(r.heard, x)
 		}
 	}
 }
