@@ -103,10 +103,18 @@ func (c *Coordinator) Inspect(ctx context.Context, key string) (KeyInfo, error) 
 func (c *Coordinator) inspect(ctx context.Context, key string) (KeyInfo, error) {
 	x := &inspection{c: c, question: question{About: "keys", Keys: [][]byte{[]byte(key)}, Names: true}}
 	x.info = KeyInfo{Key: key, Partition: c.partitionOf(key).Number()}
-	x.listed = sync.OnceValue(func() map[string]card {
-		cards, _ := c.list(ctx) // without it names are missing
+	turn := make(chan struct{}, 1) // no sync.Once: a bubble of testing/synctest would not go on while one waits for it
+	var cards map[string]card
+	x.listed = func() map[string]card {
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		if cards == nil {
+			if cards, _ = c.list(ctx); cards == nil {
+				cards = make(map[string]card) // without it names are missing
+			}
+		}
 		return cards
-	})
+	}
 	if owner := x.owner(ctx); owner.Epoch > 0 {
 		x.owned(ctx, owner)
 		return x.info, nil
