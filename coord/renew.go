@@ -22,7 +22,7 @@ type renewal struct {
 func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	answers, over := make(chan renewal), make(chan struct{})
 	defer close(over)
-	timer := time.NewTimer(c.opts.RenewEvery - c.since(s.opened)) // a newcomer has waited
+	timer := time.NewTimer(c.renewEvery() - c.since(s.opened)) // a newcomer has waited
 	defer timer.Stop()
 	waiting := false              // for the answer to the call that was made last
 	var last, confirmed time.Time // when that was sent, and the one that was answered
@@ -67,7 +67,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			s.rounds.told(r.Round)
 			c.seen(r.Renewal)
 			c.clearDoubts()
-			timer.Reset(c.opts.RenewEvery - c.since(r.sent))
+			timer.Reset(c.renewEvery() - c.since(r.sent))
 			continue
 		case <-ctx.Done():
 			if c.life.ctx.Err() != nil {

@@ -44,22 +44,26 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
 		changed: make(chan struct{}), sighted: make(map[uint32]bool),
 	}
-	if c.silence()+x.age(!c.spreads()) >= c.graceTime() {
+	if c.silence()+c.roundAge() >= c.graceTime() {
 		return nil
 	}
 	return x
 }
 
-// age is how old a round is at least that is complete (E4, E8). Epochs are the seconds of a server's clock, and clocks of servers differ by Margin: so those
-// that a server gave out after one failover are lower than those after the next (I2). In Grace of the table each session has renewed at its new server by then,
-// at the deposed one for delta at most: one that the table lacks has seen that (Missing).
-func (x *rounds) age(tableInGrace bool) time.Duration {
-	c := x.c
-	least := c.silence() + c.opts.Margin + time.Second
-	if x.by.Openings() && tableInGrace && guard.TableAge {
-		least = max(least, c.silence()+c.opts.RenewEvery+c.opts.RetryEvery)
+// roundAge is how old a round is at least that is complete (E4). Epochs are the seconds of a
+// server's clock, and clocks of servers differ by Margin: so those that a server gave out after one
+// failover are lower than those after the next (I2).
+func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Margin + time.Second }
+
+// renewEvery is how often the session is renewed. Where a round counts in Grace of the table each
+// session has renewed at the new server before that, at the deposed one for delta at most: one that
+// the table lacks has seen that (E8). Half a second is for the call.
+func (c *Coordinator) renewEvery() time.Duration {
+	by, ok := c.remote.ns.(fallback.Rounder)
+	if !ok || !by.Openings() || !guard.TableAge {
+		return c.opts.RenewEvery
 	}
-	return least
+	return min(c.opts.RenewEvery, c.roundAge()-c.silence()-time.Second/2)
 }
 
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
@@ -328,12 +332,12 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	x.mu.Unlock()
 	round, since, changed := x.now()
 	tableInGrace := c.remote.graceEnds.Load() != 0
-	if tableInGrace && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < max(2*c.opts.RenewEvery, x.age(tableInGrace)+c.silence()+c.opts.RetryEvery) {
+	if tableInGrace && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < max(2*c.opts.RenewEvery, c.roundAge()+c.silence()+c.opts.RetryEvery) {
 		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
 		return true
 	}
 	// Others see it, too. One of them is enough.
-	x.await(ctx, changed, time.Duration(mathrand.Int64N(int64(c.opts.RetryEvery/2))))
+	x.await(ctx, changed, time.Duration(mathrand.Int64N(int64(c.opts.RetryEvery/5))))
 	if now, _, _ := x.now(); now == round {
 		x.end(ctx, round)
 	}
@@ -378,7 +382,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 		return
 	}
 	x.tell(ctx)
-	if !x.complete(ctx, round, c.now(), r.Grace > 0) {
+	if !x.complete(ctx, round, c.now()) {
 		return
 	}
 	for {
@@ -413,11 +417,10 @@ func (x *rounds) tell(ctx context.Context) {
 }
 
 // complete waits until all sessions have spoken for a round that began then, or are dead. It reports false if another one has begun, or
-// Grace is over. The answer that says so tells in the same step whether the table is in Grace, and a round is of one server: so an answer outside of Grace is
-// as good as that of a table that was in none.
-func (x *rounds) complete(ctx context.Context, round string, begun time.Time, tableInGrace bool) bool {
+// Grace is over.
+func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
 	c := x.c
-	if !sleep(ctx, x.age(tableInGrace)) {
+	if !sleep(ctx, c.roundAge()) {
 		return false
 	}
 	for c.since(begun) < c.graceTime() {
@@ -425,7 +428,7 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time, ta
 		switch {
 		case err == nil && r.Round.Name != round:
 			return false
-		case err == nil && r.Round.Complete && c.since(begun) >= x.age(r.Grace > 0):
+		case err == nil && r.Round.Complete:
 			return true
 		}
 		if !sleep(ctx, c.opts.RetryEvery/2) {

@@ -11,7 +11,9 @@ import (
 // redialing lets a client dial again with its next call, however often that has failed. go-redis counts the failures of a pool, and after as
 // many as it may have connections it dials once a second only, and fails all calls meanwhile: a renewal may be that late then, when the server is
 // back. So what could not be dialed is a connection to go-redis, which fails when it is first used, with the same error.
-type redialing struct{}
+//
+// The client of a cluster asks meanwhile which server has which slots: so the call finds it when it is tried again, and not only the next one.
+type redialing struct{ failed func(context.Context) }
 
 func (redialing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
@@ -19,10 +21,11 @@ func (redialing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-func (redialing) DialHook(next redis.DialHook) redis.DialHook {
+func (x redialing) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := next(ctx, network, addr)
 		if err != nil {
+			x.failed(ctx)
 			return undialed{err}, nil
 		}
 		return c, nil
@@ -33,9 +36,9 @@ func (redialing) DialHook(next redis.DialHook) redis.DialHook {
 func redials(c redis.UniversalClient) redis.UniversalClient {
 	switch c := c.(type) {
 	case *redis.Client:
-		c.AddHook(redialing{})
+		c.AddHook(redialing{func(context.Context) {}})
 	case *redis.ClusterClient:
-		c.OnNewNode(func(c *redis.Client) { c.AddHook(redialing{}) })
+		c.OnNewNode(func(node *redis.Client) { node.AddHook(redialing{c.ReloadState}) })
 	}
 	return c
 }

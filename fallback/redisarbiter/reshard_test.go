@@ -238,3 +238,27 @@ func TestVerifyOfManyIsOneScriptPerServer(t *testing.T) {
 		}
 	}
 }
+
+// A server that is gone says no more that its slots have moved: the call that finds it gone asks
+// the others, and is answered when it is tried again.
+func TestCluster_AServerIsGone(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 3)
+	c := redistest.ClusterClient(t, nodes)
+	o := *c.Options()
+	o.MinRetryBackoff, o.MaxRetryBackoff = 200*time.Millisecond, 200*time.Millisecond // for the others' answer
+	patient := redis.NewClusterClient(&o)
+	t.Cleanup(func() { _ = patient.Close() })
+	n := attachTo(t, patient, cold, fallback.Settings{Namespace: "ns", Partitions: 2, Grace: 3 * time.Second})
+	if err := enterSession(t.Context(), n, "a"); err != nil {
+		t.Fatal(err)
+	}
+	m := beginMove(t, c, nodes, sessionsKey)
+	m.keys()
+	m.end()
+	m.from.Kill()
+	if r, err := n.Renew(t.Context(), "a", fallback.Registration{TTL: 10 * time.Second}); err != nil || !r.Alive {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

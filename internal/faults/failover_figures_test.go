@@ -39,8 +39,6 @@ func TestFailover_Figures(t *testing.T) {
 		{"Sentinel", "SIGKILL of the primary", sentinelFailsOver(true, 0)},
 		{"Sentinel, AllReplicas", "SENTINEL FAILOVER", sentinelFailsOver(false, 1)},
 		{"Sentinel, AllReplicas", "SIGKILL of the primary", sentinelFailsOver(true, 1)},
-		{"Sentinel, AllReplicas, RenewEvery 1 s", "SENTINEL FAILOVER", renewing(time.Second, sentinelFailsOver(false, 1))},
-		{"Sentinel, AllReplicas, RenewEvery 1 s", "SIGKILL of the primary", renewing(time.Second, sentinelFailsOver(true, 1))},
 		{"Sentinel, AllReplicas, Grace 11 s", "SENTINEL FAILOVER", hurried(sentinelFailsOver(false, 1))},
 		{"Sentinel, AllReplicas, Grace 11 s", "SIGKILL of the primary", hurried(sentinelFailsOver(true, 1))},
 		{"Redis Cluster, a server without the sessions", "CLUSTER FAILOVER", clusterFailsOver(false, false, 0)},
@@ -220,20 +218,11 @@ func (f figure) once(t *testing.T) (m measured) {
 	return m
 }
 
-// renewing is a stage on which sessions are renewed that often.
-func renewing(every time.Duration, begin func(t *testing.T) stage) func(t *testing.T) stage {
-	return timed(coord.Options{RenewEvery: every}, begin)
-}
-
 // hurried is a stage with half a second each for how clocks differ, and for how long a server that was deposed answers.
 func hurried(begin func(t *testing.T) stage) func(t *testing.T) stage {
-	return timed(coord.Options{RenewEvery: time.Second, Margin: time.Second / 2, Grace: 11 * time.Second}, begin)
-}
-
-func timed(times coord.Options, begin func(t *testing.T) stage) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
 		st := begin(t)
-		st.times = times
+		st.times = coord.Options{Margin: time.Second / 2, Grace: 11 * time.Second}
 		return st
 	}
 }

@@ -55,7 +55,7 @@ const (
 	Unexpired  = true // in Grace of such a table no session is dead by its expiry (E7)
 	Missing    = true // a table that lacks a session after all does not have all (E8)
 	Chained    = true // nor does another server that takes over in Grace of such a table (E8)
-	TableAge   = true // a round is older in Grace of such a table: each session has renewed there (E8)
+	TableAge   = true // each session renews there before a round counts (E8)
 	GraceNamed = true // a Grace that ends early is ended by its name (E2, E5)
 	Floor      = true // epochs are then as high as after the whole Grace (I2, E5)
 	RoundOld   = true // a session begins its pass when a deposed server is silent (E3)

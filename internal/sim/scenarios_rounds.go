@@ -32,8 +32,8 @@ func graceEndsEarly(i int) Config {
 	return partFails(i, 6*time.Second) // Q is 12 s
 }
 
-// partOfTwo is graceEndsEarly where replicas have each opening. That the table could be in Grace
-// costs nothing: delta, M and 1 s are 3 s, and delta, RenewEvery and RetryEvery 4 s.
+// partOfTwo is graceEndsEarly where replicas have each opening: that the table could be in Grace
+// costs nothing.
 func partOfTwo(i int) Config {
 	cfg := partFails(i, 3900*time.Millisecond)
 	cfg.Opened, cfg.Spread = true, true
