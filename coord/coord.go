@@ -172,16 +172,16 @@ type tells struct {
 
 // life has the goroutines of a coordinator, and the events that end them.
 type life struct {
-	pool      workers.Pool    // goroutines that call the arbiter
-	ctx       context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
-	stop      context.CancelCauseFunc
-	work      sync.WaitGroup // every goroutine that the coordinator started
-	last      sync.Mutex     // protects over
-	over      bool           // nothing is begun in the background any more
-	closing   chan struct{}  // closed at the beginning of Close
-	closeOnce sync.Once
-	closed    chan struct{} // closed at its end
-	closeErr  error
+	pool     workers.Pool    // goroutines that call the arbiter
+	ctx      context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
+	stop     context.CancelCauseFunc
+	work     sync.WaitGroup // every goroutine that the coordinator started
+	last     sync.Mutex     // protects over
+	over     bool           // nothing is begun in the background any more
+	closing  chan struct{}  // closed at the beginning of Close
+	closes   atomic.Bool    // Close was called
+	closed   chan struct{}  // closed at its end
+	closeErr error
 }
 
 // New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or until ctx ends. If ctx

@@ -414,6 +414,28 @@ func TestCloseWaitsForLocksInUse(t *testing.T) {
 	})
 }
 
+// Two callers close at once: the second waits for the first, and time goes on in a bubble meanwhile.
+func TestCloseByTwo(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c, err := coord.New(context.Background(), a, withFew(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock(t, c, "k")
+		var work sync.WaitGroup
+		for range 2 {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := c.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+		work.Wait()
+	})
+}
+
 func TestCloseTakesAwayWhatIsNotUnlockedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, err := coord.New(context.Background(), a, withFew(nil))

@@ -69,6 +69,9 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
 	}
+	if s := c.sessions.current(); s != nil {
+		s.rounds.inGrace(p) // before its end is noted: hastenOnce forgets that where it knows of no partition
+	}
 	for ends := int64(c.since(c.began) + left); ; {
 		known := c.remote.graceSeenEnds.Load()
 		if ends <= known || c.remote.graceSeenEnds.CompareAndSwap(known, ends) {
@@ -76,9 +79,6 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 		}
 	}
 	c.sessions.sweepSince(c.graceBegan(sent, left), c.now().Add(c.settles(left)))
-	if s := c.sessions.current(); s != nil {
-		s.rounds.inGrace(p)
-	}
 }
 
 // graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when

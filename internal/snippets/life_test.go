@@ -125,6 +125,7 @@ var elsewhere = map[string]string{
 	"coord/ready.go":           "whether the node is ready, for operators",
 	"coord/report.go":          "losses in the log",
 	"coord/rounds.go":          "an early end of Grace",
+	"coord/hasten.go":          "an early end of Grace",
 	"coord/secret.go":          "the secret of the namespace",
 	"coord/semaphore.go":       "permits",
 	"coord/share_flights.go":   "results that are shared",
