@@ -42,6 +42,7 @@ type NodeReport struct {
 	Holds    Durations         `json:"holds"`
 	Arbiter  Durations         `json:"arbiter"` // calls
 
+	Gossip    string     `json:"gossip,omitempty"`    // what encrypts its gossip: [OwnGossipKeys], or an ID of the namespace's secret; empty: a release before, or no cluster
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
 	MoreNodes int        `json:"moreNodes,omitempty"` // that Nodes leaves out
@@ -118,6 +119,7 @@ func (c *Coordinator) report() NodeReport {
 	if x.self.observing != nil {
 		return r
 	}
+	r.Gossip = x.gossipKey()
 	if _, r.Settled = x.atRest(); !r.Settled && !x.self.draining.Load() {
 		if err := x.unsettled(0); err != nil {
 			r.Missing = err.Error()

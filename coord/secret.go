@@ -5,6 +5,7 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
 
@@ -73,6 +74,30 @@ func gossipKeys(all fallback.Secrets, o *Options) (keys [][]byte) {
 	return append(keys, late...)
 }
 
+// OwnGossipKeys is NodeReport.Gossip of a node with Cluster.GossipKeys.
+const OwnGossipKeys = "GossipKeys"
+
+// gossipKey returns NodeReport.Gossip. The ID of a secret tells nothing of it; keys of the
+// application's get none, as they may be easy to guess.
+func (x *cluster) gossipKey() string {
+	if len(x.c.opts.Cluster.GossipKeys) > 0 {
+		return OwnGossipKeys
+	}
+	r, ok := x.ring.(interface{ Keys() [][]byte })
+	if !ok {
+		return ""
+	}
+	keys := r.Keys()
+	if len(keys) == 0 {
+		return ""
+	}
+	id, err := hkdf.Key(sha256.New, keys[0], nil, "holdfast gossip key's ID", 8)
+	if err != nil {
+		return "" // it cannot be, with these lengths
+	}
+	return hex.EncodeToString(id)
+}
+
 var errOwnKeys = errors.New("coord: RotateSecret: the gossip is encrypted with Options.Cluster.GossipKeys, and not with the secret: change those, " +
 	"by three deployments: a new key at the end, then in front, then without the old one")
 
@@ -86,7 +111,8 @@ var errOwnKeys = errors.New("coord: RotateSecret: the gossip is encrypted with O
 // Nothing else depends on the secret. Where Cluster.GossipKeys are set it protects nothing, and
 // RotateSecret returns an error: change those, by deployments. A process without a cluster, or with
 // Options.Observe, cannot know whether the nodes have such keys: there nil says only that the arbiter
-// has a new secret.
+// has a new secret. Which key each node uses tells NodeReport.Gossip; the command holdfast
+// rotate-secret waits for that.
 //
 // Rotate the secret if it may have been read: every program that can read the arbiter's data
 // can, a backup or copy of it included.

@@ -173,6 +173,9 @@ func TestRotateSecret_BesideGossipKeys(t *testing.T) {
 	if err := c.RotateSecret(t.Context()); err == nil || !strings.Contains(err.Error(), "Options.Cluster.GossipKeys") {
 		t.Errorf("got %v", err)
 	}
+	if r, err := c.Report(t.Context(), ""); err != nil || r.Gossip != OwnGossipKeys {
+		t.Errorf("it reports %q, %v", r.Gossip, err)
+	}
 	plain := small()
 	plain.Cluster = nil
 	if err := enter(t, a, plain).RotateSecret(t.Context()); err != nil { // it cannot know

@@ -78,6 +78,7 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
 	}
 	d.sessionless(all)
+	d.secrets(all)
 	versions := make(map[string]bool)
 	for _, n := range all {
 		d.member(ctx, &n, len(all))
@@ -167,8 +168,8 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 		case m.Session == "": // sessionless tells of it
 			joins = true
 		default:
-			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or let a process of the application call "+
-				"the method Coordinator.RotateSecret (with GossipKeys: change those)", "it hears %s, whose session the arbiter does not know", m.Name)
+			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or run "+
+				"holdfast rotate-secret (with GossipKeys: change those)", "it hears %s, whose session the arbiter does not know", m.Name)
 			bad = true
 		}
 	}

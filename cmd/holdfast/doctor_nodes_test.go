@@ -70,7 +70,7 @@ func TestDoctor_WhatANodeHears(t *testing.T) {
 		var got []string
 		for _, f := range d.all {
 			got = append(got, f.Level+" "+f.What)
-			if copies := strings.Contains(f.Do, "RotateSecret"); copies != (name == "a copy of the data") {
+			if copies := strings.Contains(f.Do, "rotate-secret"); copies != (name == "a copy of the data") {
 				t.Errorf("%s: %+v", name, f)
 			}
 		}

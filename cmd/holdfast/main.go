@@ -115,7 +115,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&s.tls, "peer-name", "", "the name in all nodes' certificates")
 	f.StringVar(&s.keys, "peer-keys", env("HOLDFAST_PEER_KEYS", ""), "file with the nodes' Cluster.PeerKeys, a line in base64 each (HOLDFAST_PEER_KEYS)")
 	root.AddCommand(topCommand(s), inspectCommand(s), locksCommand(s), nodesCommand(s), partitionsCommand(s), keyCommand(s),
-		breakCommand(s), drainCommand(s), doctorCommand(s), lockCommand(s), electCommand(s))
+		breakCommand(s), drainCommand(s), rotateCommand(s), doctorCommand(s), lockCommand(s), electCommand(s))
 	return root
 }
 
