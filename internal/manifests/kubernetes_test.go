@@ -164,6 +164,37 @@ func TestKubernetes_TheCommandReachesTheNodes(t *testing.T) {
 	}
 }
 
+// The command in a pod of its own gets its URL from the Secret that the application has it from: what
+// is written into the pod's description, the password included, can be read with the pod.
+func TestKubernetes_TheCommandsPasswordIsInASecret(t *testing.T) {
+	x, _ := read(t)
+	page, err := os.ReadFile("../../docs/command.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := regexp.MustCompile(`(?s)kubectl run (\S+) (.*?)--override-type strategic --overrides '(\{.*?)(\})'(.*?)\n\n`).FindSubmatch(page)
+	if run == nil {
+		t.Fatal("docs/command.md has no such command")
+	}
+	if around := string(run[2]) + string(run[5]); strings.Contains(around, "HOLDFAST_URL") || strings.Contains(around, "://") {
+		t.Errorf("the URL is in the pod's description: %s", around)
+	}
+	all, err := decode([]byte(string(run[3]) + `, "apiVersion": "v1", "kind": "Pod"}`))
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	c := all[0].(*core.Pod).Spec.Containers
+	if len(c) != 1 || c[0].Name != string(run[1]) || len(c[0].Env) != 1 || c[0].Env[0].Name != "HOLDFAST_URL" {
+		t.Fatalf("%+v is not merged into the container of kubectl run %s", c, run[1])
+	}
+	for _, e := range x.deployment.Spec.Template.Spec.Containers[0].Env {
+		if e.Name == "REDIS_URL" && reflect.DeepEqual(e.ValueFrom, c[0].Env[0].ValueFrom) {
+			return
+		}
+	}
+	t.Errorf("the application has its URL from elsewhere than %+v", c[0].Env[0].ValueFrom)
+}
+
 // The test sees what it is for: a field with a wrong name, one of a wrong type, and one that is there twice.
 func TestKubernetes_AWrongFieldFails(t *testing.T) {
 	_, text := read(t)
