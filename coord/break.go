@@ -49,8 +49,11 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 		}
 	}
 	if h == nil && info.Unknown {
-		o := info.Unanswered[0]
-		return fmt.Errorf("%w: key %s: its owner, %s on host %s, does not answer for it: %s", ErrNotBroken, quoted(info.Key), quoted(o.Name), quoted(o.Host), o.Reason)
+		o, does := info.Unanswered[0], "does not answer for it"
+		if info.NotServing {
+			does = "answers"
+		}
+		return fmt.Errorf("%w: key %s: its owner, %s on host %s, %s: %s", ErrNotBroken, quoted(info.Key), quoted(o.Name), quoted(o.Host), does, o.Reason)
 	}
 	if h == nil {
 		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)

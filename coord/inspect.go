@@ -32,6 +32,10 @@ type KeyInfo struct {
 	// wait for it.
 	Unknown bool `json:"unknown,omitempty"`
 
+	// NotServing reports that the owner has answered, and does not serve the partition: it gives it
+	// away, or has not begun. That takes a moment, if the arbiter answers it.
+	NotServing bool `json:"notServing,omitempty"`
+
 	Holder  *KeyHolder  `json:"holder,omitempty"` // of the lock; nil: no process has it, or Unknown
 	Shared  []KeyHolder `json:"shared,omitempty"` // processes with readers, or with permits of a semaphore
 	Waiters []KeyWaiter `json:"waiters,omitempty"`
@@ -266,7 +270,7 @@ func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
 func (x *inspection) owned(ctx context.Context, owner seen) {
 	x.info.Owner = &owner.Process
 	if owner.err != nil {
-		x.info.Unknown = true
+		x.info.Unknown, x.info.NotServing = true, errors.Is(owner.err, errNotServing)
 		x.missed(owner)
 		return
 	}

@@ -277,7 +277,7 @@ func TestInspect_AnOwnerThatDoesNotAnswer(t *testing.T) {
 			t.Fatal(got)
 		}
 		k = must(op.Inspect(t.Context(), "k"))
-		if !k.Unknown || k.Holder != nil || k.Owner.Name != "mute" || len(k.Unanswered) != 1 {
+		if !k.Unknown || k.NotServing || k.Holder != nil || k.Owner.Name != "mute" || len(k.Unanswered) != 1 {
 			t.Errorf("%+v", k)
 		}
 		if err := op.Break(t.Context(), "k", 1, "x"); !errors.Is(err, coord.ErrNotBroken) || !strings.Contains(err.Error(), "pluto") {

@@ -47,6 +47,34 @@ func TestHandler_AnOwnerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// Of an owner that answers, but does not serve the partition, the page does not say that it does not
+// answer.
+func TestHandler_AnOwnerThatDoesNotServe(t *testing.T) {
+	t.Parallel()
+	a := fallback.NewMemory()
+	anna := open(t, a, &coord.Options{Namespace: "shop", Name: "anna", Partitions: 1, SessionTTL: time.Minute, Grace: 80 * time.Second})
+	all, err := anna.Processes(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	ns, err := a.Attach(t.Context(), fallback.Settings{Namespace: "shop", Partitions: 1, Grace: 80 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ns.Load(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ns.Acquire(t.Context(), 0, all[0].Session, fallback.Expect{Epoch: r.Epoch}); err != nil || got.Verdict != fallback.Granted {
+		t.Fatal(got, err)
+	}
+	_, page, _ := do(t, site(t, anna, nil), "GET", "/debug/locks/keys/k", browser, nil, nil)
+	contains(t, page, "held by<dd>not known: its owner does not serve the key", "The semaphore of this key: not known, as the key's owner does not serve", "Not asked: anna")
+	if strings.Contains(page, "does not answer") {
+		t.Error(page)
+	}
+}
+
 // However many look at a key at once, the arbiter is asked about it once for its lock, and once for
 // its semaphore.
 func TestHandler_ManyLookAtAKey(t *testing.T) {

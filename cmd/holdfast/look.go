@@ -155,6 +155,9 @@ func (s *settings) showKey(info *coord.KeyInfo, permits bool) error {
 	h := info.Holder
 	switch {
 	case h == nil && len(info.Shared) > 0: // the table says so
+	case info.NotServing:
+		s.out.line("not known whether it is held: its owner does not serve the key's partition, which it gives away or is about to take: look again in a moment; " +
+			"if that lasts, see what holdfast doctor says of that node")
 	case info.Unknown:
 		s.out.line("not known whether it is held: its owner does not answer")
 	case h == nil:
