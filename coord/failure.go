@@ -23,14 +23,16 @@ type Reason uint8
 
 // Reasons.
 const (
-	ReasonOther   Reason = iota // such as a connection that cannot be made, or breaks
-	ReasonTimeout               // no answer came in time
-	ReasonRefused               // [fallback.ErrRefused]: a setting, a permission
-	ReasonFull                  // [fallback.ErrFull]: the server is at its memory limit, say
+	ReasonOther    Reason = iota // such as a connection that cannot be made, or breaks
+	ReasonTimeout                // no answer came in time
+	ReasonRefused                // [fallback.ErrRefused]: a setting
+	ReasonFull                   // [fallback.ErrFull]: the server is at its memory limit, say
+	ReasonDenied                 // [fallback.ErrDenied]: a password, a permission
+	ReasonReadOnly               // [fallback.ErrReadOnly]: the server is a replica
 	reasonCount
 )
 
-var reasons = [...]string{"other", "timeout", "refused", "full"}
+var reasons = [...]string{"other", "timeout", "refused", "full", "denied", "readonly"}
 
 // String returns a name for logs and metrics, such as "timeout".
 func (r Reason) String() string {
@@ -44,6 +46,10 @@ func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, fallback.ErrFull):
 		return ReasonFull
+	case errors.Is(err, fallback.ErrDenied):
+		return ReasonDenied
+	case errors.Is(err, fallback.ErrReadOnly):
+		return ReasonReadOnly
 	case errors.Is(err, fallback.ErrRefused):
 		return ReasonRefused
 	case errors.Is(err, context.DeadlineExceeded):
@@ -91,7 +97,8 @@ type CallFailure struct {
 func (r *NodeReport) Failing() (all []CallFailure) {
 	for _, f := range r.Failures {
 		lasts := 3 * time.Second
-		if f.Reason == ReasonRefused.String() || f.Reason == ReasonFull.String() {
+		switch f.Reason {
+		case ReasonRefused.String(), ReasonFull.String(), ReasonDenied.String():
 			lasts = time.Minute
 		}
 		if r.Clock.Sub(f.Time) < lasts {

@@ -21,6 +21,7 @@ func TestStats_CallsThatFailAreCountedByReason(t *testing.T) {
 		}
 		for err, want := range map[error]coord.Reason{
 			fmt.Errorf("x: %w", fallback.ErrFull): coord.ReasonFull, fmt.Errorf("x: %w", fallback.ErrRefused): coord.ReasonRefused,
+			fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied): coord.ReasonDenied, fmt.Errorf("x: %w", fallback.ErrReadOnly): coord.ReasonReadOnly,
 			fmt.Errorf("x: %w", context.DeadlineExceeded): coord.ReasonTimeout, errCut: coord.ReasonOther,
 		} {
 			before := c.Stats()
@@ -50,7 +51,7 @@ func TestStats_CallsThatFailAreCountedByReason(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 			r = report(t, c)
-			if lasts := want == coord.ReasonFull || want == coord.ReasonRefused; (len(r.Failing()) > 0) != lasts {
+			if lasts := want == coord.ReasonFull || want == coord.ReasonRefused || want == coord.ReasonDenied; (len(r.Failing()) > 0) != lasts {
 				t.Errorf("%v: %+v is what fails 5 s after the last failure", err, r.Failing())
 			}
 		}
@@ -77,8 +78,8 @@ func TestReason_Names(t *testing.T) {
 	if !errors.Is(fallback.ErrFull, fallback.ErrRefused) {
 		t.Error("a server without room does not refuse")
 	}
-	got := fmt.Sprint(coord.ReasonOther, coord.ReasonTimeout, coord.ReasonRefused, coord.ReasonFull, coord.Reason(9))
-	if got != "other timeout refused full Reason(9)" {
+	got := fmt.Sprint(coord.ReasonOther, coord.ReasonTimeout, coord.ReasonRefused, coord.ReasonFull, coord.ReasonDenied, coord.ReasonReadOnly, coord.Reason(9))
+	if got != "other timeout refused full denied readonly Reason(9)" {
 		t.Error(got)
 	}
 }

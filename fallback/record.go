@@ -16,6 +16,12 @@ var (
 	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: existing locks stay, and new ones are
 	// refused, until an operator makes room.
 	ErrFull = fmt.Errorf("%w: no room", ErrRefused)
+	// ErrDenied: the server does not let this process in, or do what it asks: a password, a permission.
+	// A permission that is missing is an ErrRefused, too; a password may be right again soon.
+	ErrDenied = errors.New("denied")
+	// ErrReadOnly: the server takes no changes, as a replica does. It may have been deposed, and the
+	// client not know of the new primary yet.
+	ErrReadOnly = errors.New("read-only")
 	// ErrReplicas: the server answers, and too few of its replicas have acknowledged the change. It
 	// does not count until they have.
 	ErrReplicas = errors.New("fallback: too few replicas acknowledged")

@@ -194,7 +194,7 @@ func compareClocks(theirs, ours time.Time) error {
 // errEvicts says that the server may delete keys of its own accord.
 var errEvicts = fmt.Errorf("%w: maxmemory-policy", fallback.ErrRefused)
 
-var errReplica = errors.New("fallback: the server is a read-only replica")
+var errReplica = fmt.Errorf("fallback: the server is a %w replica", fallback.ErrReadOnly)
 
 func checkInfo(info map[string]string) (guarded bool, err error) {
 	if v := info["redis_version"]; v != "" && !atLeast(v, 6, 2) {
@@ -244,15 +244,17 @@ func forGood(text string) bool {
 		strings.HasPrefix(text, "ERR ") && !strings.Contains(text, "max number of clients")
 }
 
+var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
+
 // refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
 // look at. A script wraps the text of the command that failed in it.
 var refusals = []struct {
 	text, setting string
 	is            error
 }{
-	{"NOPERM", "the user's ACL lacks a permission", fallback.ErrRefused},
-	{"The user executing the script can't", "the user's ACL lacks a permission", fallback.ErrRefused}, // 6.2 and 7.0, in a script
-	{"ACL failure in script", "the user's ACL lacks a permission", fallback.ErrRefused},               // 7.2 and later
+	{"NOPERM", "the user's ACL lacks a permission", errPermission},
+	{"The user executing the script can't", "the user's ACL lacks a permission", errPermission}, // 6.2 and 7.0, in a script
+	{"ACL failure in script", "the user's ACL lacks a permission", errPermission},               // 7.2 and later
 	{"OOM command not allowed", "the server has reached maxmemory", fallback.ErrFull},
 	{"MISCONF", "the server stopped accepting writes (stop-writes-on-bgsave-error)", fallback.ErrRefused},
 	{"unknown command", "the server lacks a command", fallback.ErrRefused},
@@ -262,7 +264,7 @@ var refusals = []struct {
 
 // errDenied says that the server does not let the client in. A password that is rotated may be right
 // again soon, so this is an outage like any other, but for a process that starts.
-var errDenied = errors.New("fallback: the server does not let the client in")
+var errDenied = fmt.Errorf("fallback: %w: the server does not let the client in", fallback.ErrDenied)
 
 // denials are answers of such a server.
 var denials = []struct{ text, setting string }{
@@ -272,9 +274,10 @@ var denials = []struct{ text, setting string }{
 	{"invalid username-password pair", "user name or password is wrong"},
 }
 
-// refused marks such an answer as [ErrRefused], or as errDenied.
+// refused marks such an answer as [ErrRefused], or as errDenied, and that of a replica as
+// errReplica.
 func refused(err error) error {
-	if err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, errDenied) {
+	if err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, errDenied) || errors.Is(err, errReplica) {
 		return err
 	}
 	text := err.Error()
@@ -287,6 +290,9 @@ func refused(err error) error {
 		if strings.Contains(text, r.text) {
 			return fmt.Errorf("%w: %s: %w", r.is, r.setting, err)
 		}
+	}
+	if strings.Contains(text, "READONLY") {
+		return fmt.Errorf("%w: %w", errReplica, err)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 func TestRefusalsAreToldFromWhatMayPass(t *testing.T) {
@@ -45,6 +46,12 @@ func TestRefusalsAreToldFromWhatMayPass(t *testing.T) {
 		}
 		if full := errors.Is(err, fallback.ErrFull); full != strings.HasPrefix(tt.text, "OOM") {
 			t.Errorf("%s: no room %t", tt.text, full)
+		}
+		if denied, want := errors.Is(err, fallback.ErrDenied), tt.named == "password" || tt.named == "ACL"; denied != want {
+			t.Errorf("%s: denied %t", tt.text, denied)
+		}
+		if replica := errors.Is(err, fallback.ErrReadOnly); replica != strings.HasPrefix(tt.text, "READONLY") {
+			t.Errorf("%s: of a replica %t", tt.text, replica)
 		}
 		if again := redisarbiter.Refused(err); again.Error() != err.Error() {
 			t.Errorf("%s: marked twice: %v", tt.text, again)
@@ -92,4 +99,41 @@ func FuzzParseMessage(f *testing.F) {
 			t.Errorf("%q is %+v, whose text %q is %+v, %t", text, m, want, again, ok)
 		}
 	})
+}
+
+// What a real server says where a permission is taken away, the password is changed, and where it
+// has become a replica.
+func TestRefusals_OfAServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	n := attach(t, aclUser(t, s, "app", ""), cold)
+	opens := func() error {
+		_, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: plain.Lease})
+		return err
+	}
+	set := func(args ...any) {
+		t.Helper()
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := opens(); err != nil {
+		t.Fatal(err)
+	}
+	set("ACL", "SETUSER", "app", "-evalsha")
+	if err := opens(); !errors.Is(err, fallback.ErrDenied) || !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without a permission: %v", err)
+	}
+	set("ACL", "SETUSER", "app", "+evalsha")
+	set("REPLICAOF", "127.0.0.1", "1")
+	if err := opens(); !errors.Is(err, fallback.ErrReadOnly) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("of a replica: %v", err)
+	}
+	set("REPLICAOF", "NO", "ONE")
+	set("ACL", "SETUSER", "app", "resetpass", ">another")
+	set("CLIENT", "KILL", "USER", "app")
+	if err := opens(); !errors.Is(err, fallback.ErrDenied) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("with a password of before: %v", err)
+	}
 }

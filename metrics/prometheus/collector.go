@@ -113,7 +113,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	for op, n := range s.Calls {
 		counter(c.calls, n, op.String())
-		for reason := range coord.ReasonFull + 1 {
+		for reason := range coord.ReasonReadOnly + 1 {
 			counter(c.failed, s.Failures[coord.Failure{Op: op, Reason: reason}], op.String(), reason.String())
 		}
 	}
