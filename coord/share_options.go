@@ -58,7 +58,8 @@ type ShareOptions[T any] struct {
 	// namespace, if it is a [fallback.ResultStore]; that of package redisarbiter and
 	// [fallback.Memory] are. Results and locks share a server then; at maxmemory it grants no lock
 	// of a key without an owner. Where clients choose the keys, keep results elsewhere, or give the
-	// server room for keys per TTL x MaxSize, of TTL and StaleOnError together.
+	// server room for keys per TTL x MaxSize, of TTL and StaleOnError together. A Redis with a
+	// maxmemory-policy of volatile-* evicts results instead, which is logged.
 	Store ShareStore
 }
 

@@ -45,14 +45,18 @@ func (d *doctor) memory(what string, fields map[string]string) {
 	var used, most int64
 	_, _ = fmt.Sscan(fields["used_memory"], &used)
 	_, _ = fmt.Sscan(fields["maxmemory"], &most)
+	evicts := ""
+	if policy := fields["maxmemory_policy"]; most > 0 && strings.HasPrefix(policy, "volatile-") {
+		evicts = "; when it is full " + policy + " evicts results of coord.Share, and records of periodic jobs and elections that are kept here"
+	}
 	switch {
 	case most > 0 && used >= most*95/100:
 		d.fail(what, "free memory or raise maxmemory now: at the limit no new lock is granted; those that are held stay",
-			"%d of %d bytes are used, maxmemory-policy %s", used, most, fields["maxmemory_policy"])
+			"%d of %d bytes are used, maxmemory-policy %s%s", used, most, fields["maxmemory_policy"], evicts)
 	case most > 0 && used >= most*80/100:
-		d.warn(what, "free memory or raise maxmemory", "%d of %d bytes are used, maxmemory-policy %s", used, most, fields["maxmemory_policy"])
+		d.warn(what, "free memory or raise maxmemory", "%d of %d bytes are used, maxmemory-policy %s%s", used, most, fields["maxmemory_policy"], evicts)
 	default:
-		d.ok(what, "%d bytes are used of maxmemory %d (0: no limit)", used, most)
+		d.ok(what, "%d bytes are used of maxmemory %d (0: no limit)%s", used, most, evicts)
 	}
 }
 

@@ -48,3 +48,19 @@ func TestDoctor_KnowsObserverClock(t *testing.T) {
 		n.client.FlushAll(t.Context())
 	}
 }
+
+// Doctor says of a server that evicts what expires that results are among that, and of others nothing of the kind.
+func TestDoctor_AServerThatEvictsResults(t *testing.T) {
+	for policy, limit := range map[string]string{"volatile-lru": "100", "noeviction": "100", "volatile-ttl": "0"} {
+		for used, level := range map[string]string{"10": "ok", "85": "warn", "99": "fail"} {
+			d := &doctor{}
+			d.memory("memory", map[string]string{"used_memory": used, "maxmemory": limit, "maxmemory_policy": policy})
+			if limit == "0" {
+				level = "ok"
+			}
+			if f := d.all[0]; f.Level != level || strings.Contains(f.Text, "evicts results") != (policy == "volatile-lru") {
+				t.Errorf("%s of %s, %s: %+v", used, limit, policy, f)
+			}
+		}
+	}
+}

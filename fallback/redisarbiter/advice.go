@@ -35,6 +35,9 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			advice = append(advice, adviceOn(info, n.opts.Replicas, c.Options().Addr)...)
+			if n.results.Load() {
+				advice = append(advice, adviceOnResults(info, c.Options().Addr)...)
+			}
 			if err == nil {
 				advice = append(advice, need().advice(info, c.Options().Addr)...)
 			}
@@ -128,6 +131,18 @@ func adviceOn(info map[string]string, replicas int, addr string) (advice []strin
 			"to 1 with a short min-replicas-max-lag%s", addr, n, more))
 	}
 	return advice
+}
+
+// adviceOnResults is what INFO gives reason to say where results are kept beside the locks. They
+// expire, and locks do not, so a server that evicts only what expires is fit for locks.
+func adviceOnResults(info map[string]string, addr string) []string {
+	limit, policy := info["maxmemory"], info["maxmemory_policy"]
+	if limit == "" || limit == "0" || !strings.HasPrefix(policy, "volatile-") {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s has a maxmemory-policy of %s, and evicts results when it has filled its maxmemory of %s bytes, before they expire: functions of coord.Share run again, "+
+		"a tick of package periodic may run twice, and leaders are not found: set maxmemory-policy to noeviction, or keep results elsewhere (ShareOptions.Store, Options.Store)",
+		serverName(addr), policy, limit)}
 }
 
 // promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has taken over: some 2 s, measured, to 4 s.

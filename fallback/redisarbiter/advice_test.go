@@ -88,6 +88,38 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 	}
 }
 
+// A server that evicts only what expires loses no locks, but results: of that a process is told that
+// keeps some, and not one that only locks, or publishes the key of an observer.
+func TestAdvice_ResultsThatMayBeEvicted(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
+	c := s.Client(t)
+	n := attach(t, c, cold)
+	save := func(fence uint64) {
+		t.Helper()
+		if v, err := n.(fallback.ResultStore).SaveResult(t.Context(), 0, "k", []byte("v"), fence, time.Hour); err != nil || v != fallback.Granted {
+			t.Fatal(v, err)
+		}
+	}
+	save(1)
+	wantAdvice(t, n, "")
+	save(2)
+	wantAdvice(t, n, "has a maxmemory-policy of volatile-ttl, and evicts results when it has filled its maxmemory of 104857600 bytes")
+	for name, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "0"} {
+		if err := c.ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantAdvice(t, n, "volatile-lru")
+		if err := c.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+		wantAdvice(t, n, "")
+		if err := c.ConfigSet(t.Context(), "maxmemory", "100mb").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Redis before 6.2.7 does not enforce min-replicas-to-write for what a script writes, and all that
 // Holdfast writes is written by scripts.
 func TestAdvice_AServerWhoseScriptsWaitForNoReplica(t *testing.T) {

@@ -199,6 +199,7 @@ type redisSpace struct {
 	calls    workers.Pool           // for calls, which may outlive their context
 	secrets  atomic.Pointer[string] // as the server has told them last: they outlive the loss of its data
 	noConfig atomic.Bool            // CONFIG is not permitted
+	results  atomic.Bool            // this process keeps some here
 }
 
 // What flags are in calls: interfaces, so that none is made for each call.

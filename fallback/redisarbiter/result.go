@@ -25,8 +25,14 @@ func (n *redisSpace) LoadResult(ctx context.Context, p uint32, key string) (fall
 	return fallback.Result{Value: []byte(r.str(2)), Fence: fence, Age: r.ms(1)}, r.err
 }
 
+// observers is the fence of what observers keep, and of nothing else: see package coord.
+const observers = 1
+
 // SaveResult implements [ResultStore].
 func (n *redisSpace) SaveResult(ctx context.Context, p uint32, key string, value []byte, fence uint64, ttl time.Duration) (fallback.Verdict, error) {
+	if fence > observers && !n.results.Load() {
+		n.results.Store(true)
+	}
 	v, err := n.run(ctx, scriptSaveResult, []string{n.result(p, key)}, fmt.Sprintf("%020d", fence), value, ttl.Milliseconds())
 	if err != nil {
 		return 0, err
