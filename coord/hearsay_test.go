@@ -452,15 +452,22 @@ func TestHeard_ReleasesAreBounded(t *testing.T) {
 				return max(len(r.heard), len(r.pending)+len(r.failed))
 			}
 			s := c.sessions.current()
+			most := maxHeard
+			if refuses {
+				most = 2 * maxHeard // as many that have failed
+			}
 			for i := range 2000 {
 				c.handle(s, fallback.Message{Kind: fallback.Wake, Key: fmt.Sprint("w", i), Request: 1})
 				c.handle(s, fallback.Message{Kind: fallback.Ask, Key: fmt.Sprint("a", i), Request: 1})
+				if n := undone(); n > most {
+					t.Fatalf("%d releases are to be sent, want %d at most", n, most)
+				}
 			}
-			if n := undone(); n != maxHeard {
-				t.Errorf("%d releases are to be sent, want %d", n, maxHeard)
+			if n := undone(); n < maxHeard {
+				t.Errorf("%d releases are to be sent, want %d at least", n, maxHeard)
 			}
 			r.add(c.parts[0].ReleaseOf("k", fallback.Identity{Session: s.ID, Request: 1}))
-			if n := undone(); n > maxHeard+1 {
+			if n := undone(); n > most+1 {
 				t.Errorf("with one of its own %d are to be sent", n)
 			}
 			end()

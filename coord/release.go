@@ -16,7 +16,8 @@ type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
 	failed  []fallback.Release
-	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way
+	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way; true: they have failed
+	vain    int                       // of heard: that have failed
 	signal  chan struct{}             // capacity 1: pending is not empty
 	resend  chan struct{}             // capacity 1: failed is not empty
 	senders atomic.Int32              // that have been relieved, with batches under way
@@ -38,18 +39,19 @@ func (r *releaser) add(more ...fallback.Release) {
 }
 
 // maxHeard is up to how many releases those are taken of which only messages say that they are due. Others can send any number of such
-// messages. For what is left out the arbiter, or the key's owner, asks again where a caller waits; a promise lapses.
+// messages. For what is left out the arbiter, or the key's owner, asks again where a caller waits; a promise lapses. Up to as many are
+// kept that have failed, apart from those, so that what one server does not take leaves room for what others do.
 const maxHeard = 1024
 
 // addHeard is add for those.
 func (r *releaser) addHeard(more []fallback.Release) {
 	r.mu.Lock()
 	for _, x := range more {
-		n := len(r.heard)
-		if n == maxHeard {
+		if len(r.heard)-r.vain == maxHeard {
 			break
 		}
-		if r.heard[x] = true; len(r.heard) > n {
+		if _, ok := r.heard[x]; !ok {
+			r.heard[x] = false
 			r.pending = append(r.pending, x)
 		}
 	}
@@ -57,33 +59,42 @@ func (r *releaser) addHeard(more []fallback.Release) {
 	signal(r.signal)
 }
 
-// done notes that those have been acknowledged that were sent and are not left.
+// done is for those that were sent: those that are left are to be sent again, and the others have been acknowledged.
 func (r *releaser) done(sent, left []fallback.Release) {
+	if len(left) > 0 {
+		defer signal(r.resend)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.heard) == 0 || len(left) == len(sent) {
+	if len(r.heard) == 0 {
+		r.failed = append(r.failed, left...)
 		return
 	}
 	var still map[fallback.Release]bool // as a rule none is left
 	if len(left) > 0 {
 		still = make(map[fallback.Release]bool, len(left))
-		for _, x := range left {
-			still[x] = true
+	}
+	for _, x := range left {
+		still[x] = true
+		if vain, ok := r.heard[x]; ok && !vain {
+			if r.vain == maxHeard {
+				delete(r.heard, x)
+				continue
+			}
+			r.heard[x] = true
+			r.vain++
 		}
+		r.failed = append(r.failed, x)
 	}
 	for _, x := range sent {
-		if !still[x] {
-			delete(r.heard, x)
+		if still[x] {
+			continue
 		}
+		if r.heard[x] {
+			r.vain--
+		}
+		delete(r.heard, x)
 	}
-}
-
-// again is for those that were sent in vain.
-func (r *releaser) again(failed []fallback.Release) {
-	r.mu.Lock()
-	r.failed = append(r.failed, failed...)
-	r.mu.Unlock()
-	signal(r.resend)
 }
 
 func (r *releaser) takeFailed() []fallback.Release {
@@ -133,9 +144,6 @@ func (c *Coordinator) sendReleases() {
 			relief.Reset(c.opts.RetryEvery / 16)
 			left, _ := c.sendBatch(c.life.ctx, batch, c.answers())
 			c.debts.releases.done(batch, left)
-			if len(left) > 0 {
-				c.debts.releases.again(left)
-			}
 			if !relief.Stop() && <-relieved { // relieve has begun: if it has started another sender, this one ends
 				c.debts.releases.senders.Add(-1)
 				return
@@ -187,9 +195,6 @@ func (c *Coordinator) resendReleases() {
 		failed := c.debts.releases.takeFailed()
 		left, _ := c.sendAll(c.life.ctx, failed)
 		c.debts.releases.done(failed, left)
-		if len(left) > 0 {
-			c.debts.releases.again(left)
-		}
 	}
 }
 
