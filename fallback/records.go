@@ -30,7 +30,7 @@ type Records interface {
 	// Swap writes records, each if it still has the version that the change names, and if the store is the
 	// server that Load named. done tells which were written, in the order of the changes; they are of
 	// different keys. Each change is atomic by itself. With an error it is unknown which were written,
-	// except for [ErrRefused] and [ErrNotSent]: none.
+	// except for [ErrRefused] and [ErrNotSent]: none; and for a [SwapError], which tells it of each.
 	Swap(ctx context.Context, server string, changes []Change) (done []bool, err error)
 
 	// Close ends what one Open began. A Swap that was given up may still be executed.

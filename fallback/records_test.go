@@ -130,7 +130,7 @@ func TestRecordsConform_Durable(t *testing.T) {
 }
 
 // attachRecords attaches to the namespace "ns" of a ledger.
-func attachRecords(t *testing.T, l *ledger, opts *fallback.RecordsOptions) fallback.Namespace {
+func attachRecords(t *testing.T, l fallback.Records, opts *fallback.RecordsOptions) fallback.Namespace {
 	t.Helper()
 	s := plain
 	s.Grace = quiet

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -117,14 +118,21 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 	}
 	if len(changes) > 0 {
 		swapped, err := n.store.Swap(ctx, look.Server, changes)
-		if err != nil {
+		var some *SwapError
+		if errors.As(err, &some) {
+			swapped = some.Done
+		} else if err != nil {
 			sure = notExecuted(err)
 			return nil, err
 		}
 		for c, i := range changed {
-			if swapped[c] {
+			switch {
+			case swapped[c]:
 				mail = append(mail, letters[i]...)
-			} else {
+			case some != nil && some.Errs[c] != nil:
+				errs[left[i]] = some.Errs[c]
+				sure = sure && notExecuted(some.Errs[c])
+			default:
 				again = append(again, left[i])
 			}
 		}

@@ -253,18 +253,7 @@ func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) (
 		done[i], err = s.swap(ctx, changes[i])
 		return err
 	})
-	none := true // was written, for sure
-	for i, err := range errs {
-		none = none && !done[i] && (err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrNotSent))
-	}
-	switch err := errors.Join(errs...); {
-	case err == nil:
-		return done, nil
-	case none:
-		return nil, err
-	default:
-		return nil, errors.New(err.Error())
-	}
+	return fallback.Swapped(done, errs)
 }
 
 // swap writes one record. The driver may send it twice, which the server executes once.

@@ -224,24 +224,35 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		}
 		updates = append(updates, w)
 	}
-	done, wrote := make([]bool, len(changes)), false
+	done, errs := make([]bool, len(changes)), make([]error, len(changes))
+	var failed error // what follows is not sent
 	for _, part := range s.packets.parts(updates, inserts) {
-		all := slices.Concat(part.updates, part.inserts)
-		n, err := s.write(ctx, changes[0].Key, part, identity)
-		if tooLarge(err) {
-			err = fmt.Errorf("%w: %w", tooLargeFor(changes), err)
+		all, err := slices.Concat(part.updates, part.inserts), failed
+		if err == nil {
+			err = s.writePart(ctx, changes, part, all, identity, done)
 		}
-		if wrote = wrote || n > 0; err == nil {
-			err = s.note(ctx, changes[0].Key, all, n, done)
+		for _, w := range all {
+			if !done[w.at] {
+				errs[w.at] = err
+			}
 		}
-		if err != nil && wrote {
-			err = errors.New(err.Error()) // which says nothing of what was written before
-		}
-		if err != nil {
-			return nil, err
+		if err != nil && failed == nil && !errors.Is(err, errOvertaken) {
+			failed = notSent(err)
 		}
 	}
-	return done, nil
+	return fallback.Swapped(done, errs)
+}
+
+// writePart writes a part of changes, and notes which of all its writes it has done.
+func (s *store) writePart(ctx context.Context, changes []fallback.Change, x part, all []write, identity []byte, done []bool) error {
+	n, err := s.write(ctx, changes[0].Key, x, identity)
+	if tooLarge(err) {
+		return fmt.Errorf("%w: %w", tooLargeFor(changes), err)
+	}
+	if err != nil {
+		return err
+	}
+	return s.note(ctx, changes[0].Key, all, n, done)
 }
 
 // write sends one statement, for updates or for inserts, and returns how many records it has written. They are in the order of their
@@ -288,7 +299,7 @@ func (q *statements) write(ctx context.Context, c *sql.Conn, updates, inserts []
 
 var errOvertaken = errors.New("mysql: a record was written again before it was known whether this process had written it")
 
-// note tells which of the writes a statement has done that has done n of them.
+// note tells which of the writes a statement has done that has done n of them. With an error that is unknown of those which done leaves out.
 func (s *store) note(ctx context.Context, key string, all []write, n int64, done []bool) error {
 	if n == 0 || n == int64(len(all)) {
 		for _, w := range all {
@@ -301,10 +312,13 @@ func (s *store) note(ctx context.Context, key string, all []write, n int64, done
 		found, err = s.sql.Load().note(ctx, c, all, done)
 		return err
 	})
-	if err == nil && found < n {
+	switch {
+	case err != nil:
+		return errors.New(err.Error()) // of the reading: it says nothing of what was written before
+	case found < n:
 		return errOvertaken
 	}
-	return err
+	return nil
 }
 
 // note tells which of the writes are there still, and how many.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -25,7 +26,7 @@ func (c tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A Swap is no transaction. Where it cannot tell what was written, it says so, and never that nothing was.
+// A Swap is no transaction. Where it cannot tell what was written, it says so, of those records, and never that nothing was.
 func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	s := startServer(t)
 	var see func([]byte) error
@@ -47,7 +48,7 @@ func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 		}
 		defer x.Close()
 	}
-	keys := []string{"a", "b"}
+	keys := []string{"a", "b", "c"}
 	load := func() fallback.Look {
 		t.Helper()
 		look, err := other.Load(t.Context(), keys)
@@ -62,10 +63,20 @@ func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	write := func(x *store, all ...fallback.Change) ([]bool, error) {
 		return x.Swap(t.Context(), load().Server, all)
 	}
-	unknown := func(what string, err error) {
+	unknown := func(what string, err error, done ...bool) {
 		t.Helper()
 		if err == nil || errors.Is(err, fallback.ErrNotSent) || errors.Is(err, fallback.ErrRefused) {
 			t.Errorf("%s: %v, want that it is unknown", what, err)
+		}
+		var some *fallback.SwapError
+		if !errors.As(err, &some) || !slices.Equal(some.Done, done) {
+			t.Errorf("%s: %#v, want that %v are written", what, err, done)
+			return
+		}
+		for i, done := range some.Done {
+			if done != (some.Errs[i] == nil) {
+				t.Errorf("%s: %d is written: %v, error %v", what, i, done, some.Errs[i])
+			}
 		}
 	}
 
@@ -83,11 +94,14 @@ func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	}
 	_, err := write(st, change(load(), 0, "1"), change(first, 1, "1"))
 	see = nil
-	unknown("the second statement was not sent", err)
+	unknown("the second statement was not sent", err, true, false)
 	if v := load().Values; string(v[0].Value) != "1" || v[1].Version != "" {
 		t.Fatalf("%+v", v)
 	}
 
+	if done, err := write(st, change(first, 2, "0")); err != nil || !done[0] {
+		t.Fatal(done, err)
+	}
 	stale := load()
 	for _, overtaken := range []bool{false, true} {
 		if done, err := write(st, change(load(), 1, "1")); err != nil || !done[0] {
@@ -103,15 +117,15 @@ func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 				return nil
 			}
 		}
-		stale.Values[1] = load().Values[1]
+		stale.Values = load().Values
 		stale.Values[0].Version = "1" // none that there was
-		done, err := write(st, change(stale, 0, "2"), change(stale, 1, "2"))
+		done, err := write(st, change(stale, 0, "2"), change(stale, 1, "2"), change(stale, 2, "2"))
 		see = nil
 		switch {
 		case overtaken:
-			unknown("a record that was written again", err)
-		case err != nil || done[0] || !done[1]:
-			t.Errorf("one of two: %v, %v", done, err)
+			unknown("a record that was written again", err, false, false, true)
+		case err != nil || done[0] || !done[1] || !done[2]:
+			t.Errorf("two of three: %v, %v", done, err)
 		}
 	}
 }

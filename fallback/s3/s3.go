@@ -322,18 +322,7 @@ func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) (
 		done[i], err = s.put(ctx, s.recordKey(changes[i].Key), changes[i].Version, encode(changes[i].Value))
 		return s.explain(err)
 	})
-	none := true // was written, for sure
-	for i, err := range errs {
-		none = none && !done[i] && (err == nil || errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrNotSent))
-	}
-	switch err := errors.Join(errs...); {
-	case err == nil:
-		return done, nil
-	case none:
-		return nil, err
-	default:
-		return nil, errors.New(err.Error())
-	}
+	return fallback.Swapped(done, errs)
 }
 
 // status is that of the answer, or 0.
