@@ -36,7 +36,8 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		}
 		c.advise()
 		if !ns.Guarded() {
-			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity (INFO is not permitted): failover is not guarded")
+			c.opts.Logger.Warn("holdfast: the arbiter does not tell its identity: failover is not guarded",
+				"advice", "the server does not tell its identity: permit INFO, or a failover goes unnoticed, and two processes may have a lock")
 		}
 	}
 	s := &session{Session: lease.NewSession(rand.Text(), time.Time{}), ended: make(chan struct{})}

@@ -297,15 +297,15 @@ func (s *settings) place() string {
 	return u.String()
 }
 
-// adviceOnly takes out of a log, and prints, what the arbiter advises, that it is not fit for locks, or that it does not tell which server it is: then
-// two processes may have the lock.
+// adviceOnly takes out of a log, and prints, what is advised about the arbiter, and errors, as that it is not fit for locks: else two
+// processes may have the lock.
 type adviceOnly struct{ slog.Handler }
 
 func (adviceOnly) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
 
 func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
 	text := ""
-	if r.Level >= slog.LevelError || strings.Contains(r.Message, "identity") {
+	if r.Level >= slog.LevelError {
 		text = strings.TrimPrefix(r.Message, "holdfast: ")
 	}
 	for a := range r.Attrs {

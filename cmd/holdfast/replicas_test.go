@@ -45,6 +45,19 @@ func TestLock_SaysWhatTheArbiterAdvises(t *testing.T) {
 	})
 }
 
+// Without the right to ask a server who it is, a command says that a failover would not be noticed.
+func TestLock_SaysThatTheServerIsNotKnown(t *testing.T) {
+	n := newNamespace(t)
+	if err := n.client.Do(t.Context(), "acl", "setuser", "default", "-info").Err(); err != nil {
+		t.Fatal(err)
+	}
+	n.open(&coord.Options{Name: "app"})
+	x := n.start("lock", "k", "--", "true")
+	if x.want(0); !strings.Contains(x.err.String(), "holdfast: the server does not tell its identity: permit INFO, ") {
+		t.Errorf("it says %q", x.err.String())
+	}
+}
+
 // In a namespace of AllReplicas a command locks with the option, and is told of it without.
 func TestLock_AllReplicas(t *testing.T) {
 	always := []string{"--appendonly", "yes", "--appendfsync", "always"}
