@@ -16,7 +16,7 @@ type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
 	failed  []fallback.Release
-	heard   map[fallback.Release]bool // those of addHeard: in pending, in failed, or under way; true: they have failed
+	heard   map[fallback.Release]bool // of addHeard, until done; true: it has failed
 	vain    int                       // of heard: that have failed
 	signal  chan struct{}             // capacity 1: pending is not empty
 	resend  chan struct{}             // capacity 1: failed is not empty
@@ -38,9 +38,10 @@ func (r *releaser) add(more ...fallback.Release) {
 	signal(r.signal)
 }
 
-// maxHeard is up to how many releases those are taken of which only messages say that they are due. Others can send any number of such
-// messages. For what is left out the arbiter, or the key's owner, asks again where a caller waits; a promise lapses. Up to as many are
-// kept that have failed, apart from those, so that what one server does not take leaves room for what others do.
+// maxHeard is up to how many releases those are taken of which only messages say that they are due.
+// Others can send any number of such messages. For what is left out the arbiter, or the key's owner,
+// asks again where a caller waits; a promise lapses. Up to as many are kept that have failed, apart
+// from those, so that what one server does not take leaves room for what others do.
 const maxHeard = 1024
 
 // addHeard is add for those.
@@ -59,7 +60,8 @@ func (r *releaser) addHeard(more []fallback.Release) {
 	signal(r.signal)
 }
 
-// done is for those that were sent: those that are left are to be sent again, and the others have been acknowledged.
+// done is for those that were sent: those that are left are to be sent again, and the others have
+// been acknowledged.
 func (r *releaser) done(sent, left []fallback.Release) {
 	if len(left) > 0 {
 		defer signal(r.resend)

@@ -2,17 +2,20 @@ package fallback
 
 import "errors"
 
-// A SwapError is the error of a [Records.Swap] that has written some changes, or may have. Its lists
-// are in the order of the changes. It is not one of its own errors, which are of one change each.
+// A SwapError is the error of a [Records.Swap] that has written some changes, or may have. Its
+// lists are in the order of the changes. It is not one of Errs, which are of one change each.
 type SwapError struct {
-	Done []bool  // which were written, for sure
-	Errs []error // of one that was not: why it is unknown, or not executed ([ErrRefused], [ErrNotSent]); nil: another process was faster
+	Done []bool // which were written, for sure
+
+	// Errs are of those that were not: why one is unknown, or was not executed ([ErrRefused],
+	// [ErrNotSent]). Nil: another process was faster.
+	Errs []error
 }
 
 func (e *SwapError) Error() string { return errors.Join(e.Errs...).Error() }
 
-// Swapped returns what a [Records.Swap] does that has written its changes in several steps: a [SwapError]
-// of what done and errs tell, unless all is known to be written or not.
+// Swapped returns what a [Records.Swap] does that has written its changes in several steps: a
+// [SwapError] of what done and errs tell, if some were written, or may have been, and some failed.
 func Swapped(done []bool, errs []error) ([]bool, error) {
 	err := errors.Join(errs...)
 	if err == nil {

@@ -31,7 +31,8 @@ func (h *halving) Swap(ctx context.Context, server string, changes []fallback.Ch
 	return fallback.Swapped([]bool{done[0], false, false, false}, []error{nil, errCut, nil, fmt.Errorf("%w: no connection", fallback.ErrNotSent)})
 }
 
-// A record of which a store does not know whether it was written leaves the other operations of a call alone.
+// A record of which a store does not know whether it was written leaves the other operations of a
+// call alone.
 func TestRecords_ASwapThatIsHalfDone(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		store := &halving{ledger: newLedger()}

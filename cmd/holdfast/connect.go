@@ -297,8 +297,8 @@ func (s *settings) place() string {
 	return u.String()
 }
 
-// adviceOnly takes out of a log, and prints, what is advised about the arbiter, and errors, as that it is not fit for locks: else two
-// processes may have the lock.
+// adviceOnly takes out of a log, and prints, what is advised about the arbiter, and errors, as that
+// it is not fit for locks: else two processes may have the lock.
 type adviceOnly struct{ slog.Handler }
 
 func (adviceOnly) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }

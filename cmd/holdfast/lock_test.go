@@ -128,7 +128,8 @@ func TestLock_Signals(t *testing.T) {
 func TestLock_IgnoredSignals(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})
-	for name, s := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT} {
+	// The last is what "&" does.
+	for name, s := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "INT QUIT": syscall.SIGQUIT} {
 		l, err := app.Lock(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)

@@ -30,8 +30,12 @@ var (
 )
 
 // heeded returns these signals without those that this process ignores, as nohup, or "&" in a script,
-// has made it: the command ignores them then, too. Package signal knows that of SIGHUP and SIGINT.
+// has made it: the command ignores them then, too. Package signal knows that of SIGHUP and SIGINT;
+// SIGQUIT is ignored where SIGINT is, as "&" has both ignored.
 func heeded(signals []os.Signal) []os.Signal {
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Ignore(syscall.SIGQUIT)
+	}
 	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 }
 
