@@ -69,8 +69,8 @@ func (b Inbox) Mark(ctx context.Context, tx Tx, id string) error {
 	if err := b.Dialect.validate("Inbox"); err != nil {
 		return err
 	}
-	if id == "" || len(id) > MaxID {
-		return fmt.Errorf("fence: Inbox: the ID has %d bytes, must have 1 to %d", len(id), MaxID)
+	if err := checkID(id); err != nil {
+		return err
 	}
 	if err := inTx(tx); err != nil {
 		return err
@@ -81,6 +81,16 @@ func (b Inbox) Mark(ctx context.Context, tx Tx, id string) error {
 		return fmt.Errorf("fence: ID %q: %w", id, err)
 	case !isNew:
 		return ErrDone
+	}
+	return nil
+}
+
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("fence: Inbox: the ID is empty: all messages without one would be taken for the same")
+	case len(id) > MaxID:
+		return fmt.Errorf("fence: Inbox: the ID has %d bytes, must have %d at most", len(id), MaxID)
 	}
 	return nil
 }
@@ -110,6 +120,9 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 // looked for by its ID, so fn may be called again, and its work is in the database once. fn must do all that it does with tx, must neither commit nor roll
 // back, and must heed its context, which ends with ctx and if the lock is lost.
 func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if err := checkID(id); err != nil { // before callers without one wait for each other's lock
+		return err
+	}
 	for n := 1; ; n++ {
 		err := doTx(ctx, b.Dialect, locks, db, b.Tx, "inbox/"+id, fn, func(ctx context.Context, tx *sql.Tx, _ coord.Lock) error {
 			return b.Mark(ctx, tx, id)

@@ -150,8 +150,9 @@ func TestInbox_BadUse(t *testing.T) {
 	never := func(context.Context, *sql.Tx) error { t.Error("it ran"); return nil }
 	for name, err := range map[string]error{
 		"Dialect": fence.Inbox{}.Once(t.Context(), d.locks, d.db, "x", never), "Inbox.Dialect": fence.Inbox{}.EnsureTable(t.Context(), d.db),
-		"0 bytes": b.Once(t.Context(), d.locks, d.db, "", never), "513 bytes": b.Once(t.Context(), d.locks, d.db, strings.Repeat("x", 513), never),
-		"positive": func() error { _, err := b.Forget(t.Context(), d.db, 0); return err }(),
+		"the ID is empty": b.Once(t.Context(), nil, d.db, "", never), // no lock is asked for
+		"513 bytes":       b.Once(t.Context(), nil, d.db, strings.Repeat("x", 513), never),
+		"positive":        func() error { _, err := b.Forget(t.Context(), d.db, 0); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
