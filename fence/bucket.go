@@ -2,7 +2,9 @@ package fence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,7 +42,7 @@ func (b Bucket) Get(ctx context.Context, name string) (data []byte, token coord.
 		return nil, 0, "", nil
 	case http.StatusOK:
 	default:
-		return nil, 0, "", fmt.Errorf("fence: object %q: %s", name, resp.Status)
+		return nil, 0, "", unexpected(name, resp)
 	}
 	content, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -78,7 +80,22 @@ func (b Bucket) Put(ctx context.Context, name string, data []byte, token coord.F
 		}
 		return fmt.Errorf("fence: object %q cannot be put to %s: %s", name, b.place(name), resp.Status)
 	}
-	return fmt.Errorf("fence: object %q: %s", name, resp.Status)
+	return unexpected(name, resp)
+}
+
+// unexpected is the error of an answer that says nothing of the object. One that redirects is that of
+// another region of S3, or of a server that wants https.
+func unexpected(name string, resp *http.Response) error {
+	if resp.StatusCode/100 != 3 {
+		return fmt.Errorf("fence: object %q: %s", name, resp.Status)
+	}
+	where := "elsewhere"
+	if region := resp.Header.Get("X-Amz-Bucket-Region"); region != "" {
+		where = fmt.Sprintf("in the region %q", region)
+	} else if u, err := resp.Location(); err == nil {
+		where = "at " + (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	}
+	return fmt.Errorf("fence: object %q: %s: the bucket is %s: set Bucket.URL to its address there", name, resp.Status, where)
 }
 
 // place is where an object is, for errors: without what may be a secret. The URL that a Client has sent
@@ -103,9 +120,18 @@ func (b Bucket) send(ctx context.Context, method, name string, body []byte, head
 	if header != "" {
 		r.Header.Set(header, value)
 	}
-	client := b.Client
-	if client == nil {
-		client = http.DefaultClient
+	client := *cmp.Or(b.Client, http.DefaultClient)
+	check := client.CheckRedirect
+	client.CheckRedirect = func(to *http.Request, via []*http.Request) error {
+		switch {
+		case to.Method != method: // by 301 a PUT becomes a GET, which is answered with 200, and writes nothing
+			return http.ErrUseLastResponse
+		case check != nil:
+			return check(to, via)
+		case len(via) >= 10: // as package http
+			return errors.New("stopped after 10 redirects")
+		}
+		return nil
 	}
 	return client.Do(r)
 }

@@ -208,6 +208,52 @@ func TestBucket_IsNamedWithoutSecrets(t *testing.T) {
 	}
 }
 
+// An answer that redirects, as for a bucket of another region or a server that wants https, says
+// what to set. A PUT that it makes a GET of is not taken for done.
+func TestBucket_IsElsewhere(t *testing.T) {
+	there := &bucket{objects: make(map[string]object)}
+	store := there.serve(t)
+	if err := store.Put(t.Context(), "n", nil, 1, ""); err != nil {
+		t.Fatal(err)
+	}
+	for want, header := range map[string][2]string{
+		`in the region "eu-west-1": set Bucket.URL`:                     {"X-Amz-Bucket-Region", "eu-west-1"},
+		"at " + strings.TrimSuffix(store.URL, "/") + ": set Bucket.URL": {"Location", store.URL + "n?sig=secret"},
+		"elsewhere: set Bucket.URL":                                     {},
+	} {
+		for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect} {
+			if status == http.StatusTemporaryRedirect && header[0] == "Location" {
+				continue // that of a PUT is a PUT
+			}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if header[0] != "" {
+					w.Header().Set(header[0], header[1])
+				}
+				w.WriteHeader(status)
+			}))
+			b := fence.Bucket{URL: server.URL + "/", Client: store.Client}
+			err := b.Put(t.Context(), "n", []byte("new"), 2, "")
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%d, %s: %v", status, want, err)
+			}
+			server.Close()
+		}
+	}
+	for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, store.URL+r.URL.Path[1:], status)
+		}))
+		b := fence.Bucket{URL: server.URL + "/", Client: store.Client}
+		if err := b.Put(t.Context(), fmt.Sprint(status), []byte("new"), 2, ""); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+		if data, token, _, err := store.Get(t.Context(), fmt.Sprint(status)); err != nil || string(data) != "new" || token != 2 {
+			t.Errorf("%d: %q, %v, %v", status, data, token, err)
+		}
+		server.Close()
+	}
+}
+
 type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
