@@ -11,6 +11,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"reflect"
 
 	"github.com/labstack/echo/v5"
 )
@@ -67,7 +68,7 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	c.SetRequest(r)
 	var taken *noting
 	inner, _ := outer.(*echo.Response)
-	if w != outer {
+	if !same(w, outer) {
 		taken = &noting{ResponseWriter: w}
 		inner = echo.NewResponse(taken, c.Echo().Logger)
 		c.SetResponse(inner)
@@ -79,10 +80,13 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	}()
 	if x.err = next(c); x.err != nil {
 		c.Echo().HTTPErrorHandler(c, x.err)
-	} else if w != outer && !inner.Committed && !taken.hijacked {
+	} else if taken != nil && !inner.Committed && !taken.hijacked {
 		inner.WriteHeader(http.StatusOK)
 	}
 }
+
+// same reports whether two writers are surely the same one. Of a type that has no "==" none are.
+func same(a, b http.ResponseWriter) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
 func keepForm(r, inner *http.Request) {

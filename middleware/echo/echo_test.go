@@ -139,6 +139,30 @@ func TestUse_EmptySegment(t *testing.T) {
 	echotest.EmptySegment(t, e)
 }
 
+// hooked is a writer of a type that has no "==".
+type hooked struct {
+	http.ResponseWriter
+	_ []func()
+}
+
+// A middleware outside may have put a writer of any type in the place of Echo's.
+func TestUse_WriterOfAnyType(t *testing.T) {
+	e := echo.New()
+	outside := func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			c.SetResponse(hooked{ResponseWriter: c.Response()})
+			return next(c)
+		}
+	}
+	e.POST("/", func(c *echo.Context) error { return c.String(http.StatusTeapot, "short") },
+		outside, holdecho.Use(func(next http.Handler) http.Handler { return next }))
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil))
+	if w.Code != http.StatusTeapot || w.Body.String() != "short" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 // What runs before an answer is written does so, too, for a handler that has written nothing.
 func TestUse_Before(t *testing.T) {
 	e := newEcho()

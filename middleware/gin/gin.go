@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/gin-gonic/gin"
@@ -85,7 +86,7 @@ func (x *call) run(w http.ResponseWriter, r *http.Request) {
 		c.Writer, c.Request = outer, request
 	}()
 	c.Request = r
-	if w == http.ResponseWriter(outer) {
+	if same(w, outer) {
 		c.Next()
 		return
 	}
@@ -96,6 +97,9 @@ func (x *call) run(w http.ResponseWriter, r *http.Request) {
 		inner.WriteHeaderNow()
 	}
 }
+
+// same reports whether two writers are surely the same one. Of a type that has no "==" none are.
+func same(a, b http.ResponseWriter) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
 // keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
 func keepForm(r, inner *http.Request) {

@@ -329,3 +329,20 @@ func TestUse_EmptySegment(t *testing.T) {
 		}
 	}
 }
+
+// hooked is a writer of a type that has no "==".
+type hooked struct {
+	gin.ResponseWriter
+	_ []func()
+}
+
+// A handler outside may have put a writer of any type in the place of Gin's.
+func TestUse_WriterOfAnyType(t *testing.T) {
+	e := gin.New()
+	outside := func(c *gin.Context) { c.Writer = hooked{ResponseWriter: c.Writer} }
+	e.POST("/", outside, holdgin.Use(func(next http.Handler) http.Handler { return next }),
+		func(c *gin.Context) { c.String(http.StatusTeapot, "short") })
+	if w := ask(e, http.MethodPost, "/"); w.Code != http.StatusTeapot || w.Body.String() != "short" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
