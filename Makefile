@@ -34,6 +34,7 @@ checks:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@nice $(MAKE) --no-print-directory found
 	@CGO_ENABLED=0 go test -vet=off ./peer
+	@CGO_ENABLED=0 GOOS=windows nice go build -o /dev/null ./cmd/holdfast
 	@CGO_ENABLED=0 nice go test -vet=off -timeout 30m ./internal/model/...
 	@$(MAKE) --no-print-directory guards
 	@CGO_ENABLED=0 nice go test -timeout 30m -tags simulation -run Scenarios ./internal/sim
