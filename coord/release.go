@@ -39,9 +39,9 @@ func (r *releaser) add(more ...fallback.Release) {
 }
 
 // maxHeard is up to how many releases those are taken of which only messages say that they are due.
-// Others can send any number of such messages. For what is left out the arbiter, or the key's owner,
-// asks again where a caller waits; a promise lapses. Up to as many are kept that have failed, apart
-// from those, so that what one server does not take leaves room for what others do.
+// Others can send any number of such messages. For what is left out the arbiter, or the key's
+// owner, asks again where a caller waits; a promise lapses. Up to as many are kept that have failed,
+// apart from those, so that what one server does not take leaves room for what others do.
 const maxHeard = 1024
 
 // addHeard is add for those.

@@ -83,8 +83,8 @@ func (b Bucket) Put(ctx context.Context, name string, data []byte, token coord.F
 	return unexpected(name, resp)
 }
 
-// unexpected is the error of an answer that says nothing of the object. One that redirects is that of
-// another region of S3, or of a server that wants https.
+// unexpected is the error of an answer that says nothing of the object. One that redirects is that
+// of another region of S3, or of a server that wants https.
 func unexpected(name string, resp *http.Response) error {
 	if resp.StatusCode/100 != 3 {
 		return fmt.Errorf("fence: object %q: %s", name, resp.Status)
@@ -124,7 +124,7 @@ func (b Bucket) send(ctx context.Context, method, name string, body []byte, head
 	check := client.CheckRedirect
 	client.CheckRedirect = func(to *http.Request, via []*http.Request) error {
 		switch {
-		case to.Method != method: // by 301 a PUT becomes a GET, which is answered with 200, and writes nothing
+		case to.Method != method: // by 301 a PUT becomes a GET, which is answered, and writes nothing
 			return http.ErrUseLastResponse
 		case check != nil:
 			return check(to, via)

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// lockCommand and electCommand run commands under locks, which needs the signals, process groups and
-// terminals of Unix.
+// lockCommand and electCommand run commands under locks, which needs the signals, process groups
+// and terminals of Unix.
 func lockCommand(*settings) *cobra.Command { return missingCommand("lock") }
 
 func electCommand(*settings) *cobra.Command { return missingCommand("elect") }

@@ -299,8 +299,8 @@ func (q *statements) write(ctx context.Context, c *sql.Conn, updates, inserts []
 
 var errOvertaken = errors.New("mysql: a record was written again before it was known whether this process had written it")
 
-// note tells which of the writes a statement has done that has done n of them. With an error that is
-// unknown of those which done leaves out.
+// note tells which of the writes a statement has done that has done n of them. With an error that
+// is unknown of those which done leaves out.
 func (s *store) note(ctx context.Context, key string, all []write, n int64, done []bool) error {
 	if n == 0 || n == int64(len(all)) {
 		for _, w := range all {

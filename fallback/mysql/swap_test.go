@@ -26,8 +26,8 @@ func (c tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A Swap is no transaction. Where it cannot tell what was written, it says so, of those records, and
-// never that nothing was.
+// A Swap is no transaction. Where it cannot tell what was written, it says so, of those records,
+// and never that nothing was.
 func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	s := startServer(t)
 	var see func([]byte) error
