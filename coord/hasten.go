@@ -88,19 +88,13 @@ func (x *rounds) await(ctx context.Context, changed <-chan struct{}, most time.D
 // end begins a round after another one, and ends the Graces that it has seen before, when it is complete.
 func (x *rounds) end(ctx context.Context, after string) {
 	c := x.c
-	all := make([]uint32, len(c.parts))
-	for i := range all {
-		all[i] = uint32(i)
+	began := c.now()
+	graces, sure := x.graces(ctx)
+	// A moment after a failover some calls go to the server before: what is left out has to wait for
+	// the next round.
+	for !sure && c.since(began) < c.opts.RetryEvery && sleep(ctx, c.opts.RetryEvery/4) {
+		graces, sure = x.graces(ctx)
 	}
-	inGrace, _ := x.find(ctx, all)
-	var graces []fallback.NamedGrace
-	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
-	for _, g := range x.by.Graces(call, inGrace) {
-		if g.Err == nil && g.Name != "" {
-			graces = append(graces, g)
-		}
-	}
-	cancel()
 	seen := c.now()
 	if len(graces) == 0 {
 		sleep(ctx, c.opts.RenewEvery)
@@ -126,6 +120,26 @@ func (x *rounds) end(ctx context.Context, after string) {
 			return
 		}
 	}
+}
+
+// graces returns the named Graces that partitions are in. sure says that all were looked at.
+func (x *rounds) graces(ctx context.Context) (all []fallback.NamedGrace, sure bool) {
+	c := x.c
+	every := make([]uint32, len(c.parts))
+	for i := range every {
+		every[i] = uint32(i)
+	}
+	inGrace, sure := x.find(ctx, every)
+	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	for _, g := range x.by.Graces(call, inGrace) {
+		if g.Err != nil {
+			sure = false
+		} else if g.Name != "" {
+			all = append(all, g)
+		}
+	}
+	return all, sure
 }
 
 // begin begins a round after another one, and returns what the table says then. If that is not answered, it asks which round there is: one that was

@@ -120,6 +120,7 @@ func crashInACluster(t *testing.T, all int) {
 type rounder struct {
 	*fallback.Memory
 	silent, ends, told atomic.Int64
+	blind              atomic.Int64 // for as often it does not tell the names of Graces
 }
 
 type rounderSpace struct {
@@ -138,6 +139,16 @@ func (a *rounder) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 
 // Spread implements [fallback.Spreader].
 func (rounderSpace) Spread() bool { return true }
+
+func (n rounderSpace) Graces(ctx context.Context, partitions []uint32) []fallback.NamedGrace {
+	all := n.Rounder.Graces(ctx, partitions)
+	if n.a.blind.Add(-1) >= 0 {
+		for i := range all {
+			all[i].Name, all[i].Err = "", errCut
+		}
+	}
+	return all
+}
 
 func (n rounderSpace) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
 	if n.a.ends.Add(1) <= n.a.silent.Load() {
@@ -170,6 +181,23 @@ func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
 		}
 		if n := a.told.Load(); n != 2 {
 			t.Errorf("sessions were told %d times, not of the round and of the end", n)
+		}
+	})
+}
+
+// A call goes to the server before, a moment after a failover: no round has to go by for that.
+func TestGraceEndsEarly_ThoughACallFailsAtFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		a.blind.Store(2)
+		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		began := time.Now()
+		unlock(t, lock(t, c, "k"))
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("the key was had after %v, and delta, M and 1 s are 3 s", took)
 		}
 	})
 }
