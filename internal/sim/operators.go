@@ -150,7 +150,9 @@ func (o *operator) drains(other *start) {
 		select {
 		case <-other.ready:
 			if other.c != nil {
-				_ = o.call("DrainNode", func(ctx context.Context) error { return s.c.DrainNode(ctx, fmt.Sprint("node", o.f.Other), "to try it") })
+				if o.call("DrainNode", func(ctx context.Context) error { return s.c.DrainNode(ctx, fmt.Sprint("node", o.f.Other), "to try it") }) == nil {
+					other.givesAway()
+				}
 				return
 			}
 		default:
@@ -159,6 +161,22 @@ func (o *operator) drains(other *start) {
 	if o.call("Drain", s.c.Drain) == nil {
 		w.drained.Add(1)
 		s.drained.Store(true)
+	}
+}
+
+// givesAway waits until the process has given its partitions away, as another one has asked it to.
+func (s *start) givesAway() {
+	w := s.n.w
+	for range 60 {
+		time.Sleep(w.t(time.Second))
+		if s.dead.Load() {
+			return // it may have been the process after it that was asked
+		}
+		if !s.serves() {
+			w.drained.Add(1)
+			s.drained.Store(true)
+			return
+		}
 	}
 }
 
@@ -175,6 +193,16 @@ func (w *world) gaveAway() {
 			}
 		}
 	}
+}
+
+// serves reports whether the process serves a partition.
+func (s *start) serves() bool {
+	for p := range uint32(partitions) {
+		if epoch, until := wire.Serves(s.c, p); epoch > 0 && !lease.Past(until, s.h.read()) {
+			return true
+		}
+	}
+	return false
 }
 
 // breaking notes that what has a token is going to be broken.
