@@ -63,7 +63,7 @@ func (p *partition) hinted(f *peer.Frame, now time.Time, fx *lease.Effects) {
 	id := fallback.Identity{Session: string(f.Session), Request: f.Request}
 	switch fallback.MessageKind(f.Flags) {
 	case fallback.Wake:
-		p.Woken(string(f.Key), id, now, fx)
+		p.Woken(string(f.Key), id, fx)
 	case fallback.Ask:
 		p.Asked(string(f.Key), id, now, fx)
 	case fallback.Freed:

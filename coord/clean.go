@@ -165,7 +165,7 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 				continue
 			}
 			if row.Session == own {
-				c.parts[p].message(c.parts[p].Unknown, key, row.Identity)
+				c.parts[p].message(hintUnknown, key, row.Identity)
 				continue
 			}
 			gone, known := dead[row.Session]

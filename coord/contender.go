@@ -246,7 +246,7 @@ func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) ti
 	case ans.Verdict == fallback.Held:
 		a.heldBy(ans, sent)
 		if _, ok := a.p.c.remote.ns.(fallback.Courier); !ok && silent(a.p.c.remote.ns) && ans.Holder.Session == a.p.c.sessions.id() {
-			a.p.message(a.p.Asked, a.Name, ans.Holder.Identity) // it removes the row if this process has nothing to do with it: the arbiter may have lost that it was given back
+			a.p.message(hintAsked, a.Name, ans.Holder.Identity) // it removes the row if this process has nothing to do with it: the arbiter may have lost that it was given back
 		}
 		again, dead := a.p.c.sessions.others.ask(a, a.p.c, ans.Holder.Session)
 		if dead && a.evict != ans.Holder.Identity { // else it was to be evicted by this request, and the arbiter did not

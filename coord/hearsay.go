@@ -82,7 +82,7 @@ func (x *cluster) keepLookingUp() {
 			return
 		}
 		for _, r := range x.hearsay.heardEarly() {
-			r.p.message(r.p.Freed, r.Key, r.ID)
+			r.p.message(hintFreed, r.Key, r.ID)
 		}
 		var batches [][][]rumor
 		for _, list := range x.hearsay.take() {

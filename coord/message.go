@@ -13,12 +13,12 @@ func (c *Coordinator) handle(s *session, m fallback.Message) {
 	p := c.partitionOf(key)
 	switch id := (fallback.Identity{Session: s.ID, Request: m.Request}); m.Kind {
 	case fallback.Wake:
-		p.message(p.Woken, m.Key, id)
+		p.message(hintWoken, m.Key, id)
 	case fallback.Ask:
-		p.message(p.Asked, m.Key, id)
+		p.message(hintAsked, m.Key, id)
 	case fallback.Freed:
 		if id.Session = m.Session; c.cluster != nil {
-			p.message(p.Freed, m.Key, id)
+			p.message(hintFreed, m.Key, id)
 		}
 	case fallback.Revoked:
 		if int64(m.Partition) < int64(len(c.parts)) && c.cluster != nil {

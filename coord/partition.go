@@ -119,14 +119,33 @@ func (p *partition) known() fallback.Token {
 	return p.Seen()
 }
 
+// A hint is what a message, or a row, says of a hold or a request: see lease.Partition's methods.
+type hint uint8
+
+const (
+	hintWoken hint = iota
+	hintAsked
+	hintFreed
+	hintUnknown
+)
+
 // message lets a message about a key happen.
-func (p *partition) message(f func(key string, id fallback.Identity, now time.Time, fx *lease.Effects), key string, id fallback.Identity) {
+func (p *partition) message(says hint, key string, id fallback.Identity) {
 	if len(key) > peer.MaxKey {
 		return
 	}
 	var a after
 	now := p.lock()
-	f(key, id, now, &a.Effects)
+	switch says { // with a function as the parameter, a would be on the heap
+	case hintWoken:
+		p.Woken(key, id, &a.Effects)
+	case hintAsked:
+		p.Asked(key, id, now, &a.Effects)
+	case hintFreed:
+		p.Freed(key, id, now, &a.Effects)
+	case hintUnknown:
+		p.Unknown(key, id, &a.Effects)
+	}
 	p.unlock(&a)
 	a.do(p.c)
 }

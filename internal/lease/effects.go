@@ -33,7 +33,8 @@ func (p *Partition) Pending() *Ordered {
 	return p.out
 }
 
-// Done forgets the ordered effects. Their memory is kept for the next event, and cleared if there was more than one frame: most events send one.
+// Done forgets the ordered effects. The memory of frames and of a few contenders is kept for the next event; that of frames is cleared
+// if there was more than one: most events send one.
 func (p *Partition) Done() {
 	o := p.out
 	if len(o.Frames) > 1 {
@@ -41,10 +42,19 @@ func (p *Partition) Done() {
 	}
 	frames := o.Frames[:0]
 	if o.Rare {
-		*o = Ordered{}
+		*o = Ordered{Ends: again(o.Ends), Pokes: again(o.Pokes)}
 	}
 	o.Frames = frames
 	p.ordered = false
+}
+
+// again returns the memory of a list for the next event, unless it is that of many.
+func again(x []*Contender) []*Contender {
+	if cap(x) > 4 {
+		return nil
+	}
+	clear(x)
+	return x[:0]
 }
 
 // order returns the ordered effects, to add one that is no frame.

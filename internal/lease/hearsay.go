@@ -114,8 +114,7 @@ func (p *Partition) hearAgain() {
 
 // Unknown is for a row of this process's session that was found at the arbiter. If this process has nothing to do with the key, its
 // release was lost with what the arbiter has lost: the row has no holder, and is removed.
-// As Woken it needs no now.
-func (p *Partition) Unknown(key string, id fallback.Identity, _ time.Time, fx *Effects) {
+func (p *Partition) Unknown(key string, id fallback.Identity, fx *Effects) {
 	if p.phase == Unowned && p.own == nil && p.moving.exported == nil && p.table.keys[key] == nil {
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
 	}

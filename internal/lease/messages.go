@@ -16,9 +16,7 @@ func (p *Partition) Has(key string, id fallback.Identity) bool {
 
 // Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
 // the next one need not wait until the promise lapses (rule 15): a replica that was promoted may remember waiters of long ago.
-//
-// As with the other messages, the shell takes it for a func(key, id, now, fx), and this one needs no now.
-func (p *Partition) Woken(key string, id fallback.Identity, _ time.Time, fx *Effects) {
+func (p *Partition) Woken(key string, id fallback.Identity, fx *Effects) {
 	k := p.table.keys[key]
 	switch {
 	case k != nil && k.contender != nil && k.contender.id == id:

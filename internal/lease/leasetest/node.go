@@ -278,7 +278,7 @@ func (n *Node) told(args []string) {
 		case "freed":
 			n.P.Freed(args[1], identityOf(args[2]), now, fx)
 		case "woken":
-			n.P.Woken(args[1], identityOf(args[2]), now, fx)
+			n.P.Woken(args[1], identityOf(args[2]), fx)
 		case "summoned":
 			epoch, _ := strconv.ParseUint(args[1], 10, 32)
 			n.P.Summoned(uint32(epoch), fx)

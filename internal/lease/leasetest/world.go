@@ -259,7 +259,7 @@ func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	f(n.w.now, &fx)
 	if o := n.P.Pending(); o != nil {
 		kept := *o
-		kept.Frames = slices.Clone(o.Frames)
+		kept.Ends, kept.Pokes, kept.Frames = slices.Clone(o.Ends), slices.Clone(o.Pokes), slices.Clone(o.Frames)
 		n.P.Done()
 		slices.SortStableFunc(kept.Frames, func(a, b lease.Sent) int {
 			return cmp.Or(strings.Compare(a.To.Node(), b.To.Node()), bytes.Compare(a.Frame.Key, b.Frame.Key))
