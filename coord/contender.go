@@ -82,7 +82,7 @@ func (c *Coordinator) inline(ctx context.Context) bool {
 		return false
 	}
 	d, limited := ctx.Deadline()
-	return !limited || time.Until(d) > c.briefly()
+	return !limited || time.Until(d) > 2*c.briefly() // there may be a release to be sent before it
 }
 
 // briefly is how long a call may take that a caller makes by itself.
@@ -91,7 +91,8 @@ func (c *Coordinator) briefly() time.Duration { return c.opts.CallTimeout / 20 }
 // queueCalls is for how many times CallTimeout a call waits for a connection while many others are under way.
 const queueCalls = 4
 
-// first makes the first request, and leaves the rest to a goroutine. w is the caller's place in the queue, k its key.
+// first makes the first request, after what sendAhead sends, and leaves the rest to a goroutine. w is
+// the caller's place in the queue, k its key.
 func (a *contender) first(k *lease.Key, w *lease.Waiter) {
 	p := a.p
 	pause, returned := time.Duration(0), false
@@ -106,7 +107,7 @@ func (a *contender) first(k *lease.Key, w *lease.Waiter) {
 			p.abandon(k, w)
 		}
 	}()
-	if s := p.c.sessions.current(); s != nil {
+	if s := p.c.sessions.current(); s != nil && p.c.sendAhead(p.Number(), a.Name) {
 		pause = a.step(s, true)
 	}
 	returned = true

@@ -34,8 +34,9 @@ type Lock struct {
 // [Lock.Context].
 //
 // Without a cluster, the goroutine that calls Lock makes the first request to the arbiter by itself, if the arbiter's client heeds
-// deadlines (see [fallback.Prompter]) and the arbiter has answered fast before. It does not notice that ctx is cancelled before that
-// request is over, after a twentieth of Options.CallTimeout at the latest.
+// deadlines (see [fallback.Prompter]) and the arbiter has answered fast before; and before that the key's release, if it was unlocked
+// just now and is not kept (Handoff.Linger). It does not notice that ctx is cancelled before these calls are over, each after a
+// twentieth of Options.CallTimeout at the latest.
 //
 // Errors: [ErrInvalidKey]; ctx's own if it has ended before; or a [*WaitError] that matches [ErrClosed], [ErrHeld], [ErrDeadlock] (with
 // Options.DeadlockAfter) or [ErrObserver] (with Options.Observe); or one that matches ctx.Err() and says by [ErrLocked] or

@@ -31,9 +31,14 @@ func (r *releaser) init() {
 	r.heard = make(map[fallback.Release]bool)
 }
 
+// add is for releases in memory that is not written to any more.
 func (r *releaser) add(more ...fallback.Release) {
 	r.mu.Lock()
-	r.pending = append(r.pending, more...)
+	if r.pending == nil {
+		r.pending = slices.Clip(more)
+	} else {
+		r.pending = append(r.pending, more...)
+	}
 	r.mu.Unlock()
 	signal(r.signal)
 }
@@ -115,6 +120,21 @@ func (r *releaser) takeAll() []fallback.Release {
 	return all
 }
 
+// takeLast takes the release that was added last, if it is of that name and still to be sent.
+func (r *releaser) takeLast(partition uint32, name string) (x fallback.Release, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.pending) - 1
+	if n < 0 || r.pending[n].Partition != partition || r.pending[n].Key != name {
+		return x, false
+	}
+	x = r.pending[n]
+	if r.pending = r.pending[:n]; n == 0 {
+		r.pending = nil
+	}
+	return x, true
+}
+
 // next takes a batch.
 func (r *releaser) next() []fallback.Release {
 	r.mu.Lock()
@@ -175,6 +195,26 @@ func (c *Coordinator) relieve() bool {
 	}
 	c.life.work.Go(c.sendReleases)
 	return true
+}
+
+// sendAhead sends the release of a name that is about to be asked for, if it was given back just
+// now: asked first, the arbiter would answer that the key is held, and tell by a message when it is
+// free. It reports false if the release is to be sent again.
+func (c *Coordinator) sendAhead(partition uint32, name string) (sent bool) {
+	r := &c.debts.releases
+	x, owed := r.takeLast(partition, name)
+	if !owed {
+		return true
+	}
+	defer func() { // also if a trace function panics
+		if !sent {
+			r.add(x)
+		}
+	}()
+	batch := []fallback.Release{x}
+	left, _ := c.sendBatch(c.life.ctx, batch, c.briefly())
+	r.done(batch, left)
+	return len(left) == 0
 }
 
 // resendReleases sends those again that failed, until the coordinator stops: apart from the others, which need not wait
