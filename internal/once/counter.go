@@ -2,17 +2,45 @@ package once
 
 import "sync"
 
-// Counter counts the requests of each key that are here. It has nothing of keys that have none. The zero value is ready to use.
+// Counter counts the requests of each key that are here. Of keys that have none it has the last one, as
+// the next request is often of the same. The zero value is ready to use.
 type Counter struct {
-	mu    sync.Mutex // protects what follows
-	n     map[string]*present
-	spare *present // of a key that has none any more; nil: none is
+	mu   sync.Mutex // protects what follows
+	n    map[string]*present
+	last *present // looked up last, in n; nil: none is
+	idle *present // the one in n that has no requests; nil: there is none
 }
 
-// present is how many requests of a key are here. One of the two is positive.
+// present is how many requests of a key are here. One of the two is positive, but for the idle one.
 type present struct {
+	key     string
 	waiting int // for their turn
 	begun   int // that have had it: one of them runs, and others may have given their lock back early
+}
+
+// of returns a key's numbers, nil if it has none. The mutex is held.
+func (q *Counter) of(key string) *present {
+	if q.last == nil || q.last.key != key {
+		q.last = q.n[key]
+	}
+	return q.last
+}
+
+// enter returns the numbers of a key that has none, at zero. The mutex is held.
+func (q *Counter) enter(key string) *present {
+	p := q.idle
+	if p == nil {
+		p = new(present)
+	} else {
+		delete(q.n, p.key)
+		q.idle = nil
+	}
+	if q.n == nil {
+		q.n = make(map[string]*present)
+	}
+	p.key = key
+	q.n[key], q.last = p, p
+	return p
 }
 
 // Enter counts a request that waits, unless most others wait already behind the one that runs. A negative number is no limit.
@@ -22,22 +50,15 @@ func (q *Counter) Enter(key string, most int) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.n[key]
-	switch {
-	case p != nil:
-		if p.waiting+min(p.begun, 1) > most {
-			return false
-		}
-	case q.spare != nil:
-		p, q.spare = q.spare, nil
+	switch p := q.of(key); {
+	case p == nil:
+		q.enter(key).waiting = 1
+	case p == q.idle:
+		q.idle, p.waiting = nil, 1
+	case p.waiting+min(p.begun, 1) > most:
+		return false
 	default:
-		p = new(present)
-	}
-	if p.waiting++; p.waiting+p.begun == 1 {
-		if q.n == nil {
-			q.n = make(map[string]*present)
-		}
-		q.n[key] = p
+		p.waiting++
 	}
 	return true
 }
@@ -55,13 +76,15 @@ func (q *Counter) End(key string) { q.change(key, 0, -1) }
 func (q *Counter) change(key string, waiting, begun int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.n[key]
-	if p == nil {
+	p := q.of(key)
+	if p == nil || p == q.idle {
 		return
 	}
-	p.waiting, p.begun = p.waiting+waiting, p.begun+begun
-	if *p == (present{}) {
-		delete(q.n, key)
-		q.spare = p
+	if p.waiting, p.begun = p.waiting+waiting, p.begun+begun; p.waiting != 0 || p.begun != 0 {
+		return
 	}
+	if q.idle != nil {
+		delete(q.n, q.idle.key)
+	}
+	q.idle = p
 }
