@@ -56,11 +56,13 @@ type sentPing struct {
 	seq      uint64
 	guardian string
 	at       Instant
+	version  uint32 // the latest that it names
 }
 
 type promise struct {
 	until Instant
 	voted uint32
+	knows uint32 // the latest version that a ping named which was answered
 }
 
 // NewWard returns that of a session without guardians.
@@ -95,7 +97,6 @@ func (w *Ward) Ping(guardian string, now Instant) Ping {
 	w.seq++
 	// Promises of pings that are older than Valid have passed.
 	w.pings = slices.DeleteFunc(w.pings, func(p sentPing) bool { return now-p.at >= w.times.Valid() })
-	w.pings = append(w.pings, sentPing{w.seq, guardian, now})
 	p := Ping{Seq: w.seq}
 	if w.recorded.Version != 0 {
 		p.Sets = append(p.Sets, w.recorded)
@@ -103,6 +104,7 @@ func (w *Ward) Ping(guardian string, now Instant) Ping {
 	if w.phase != Settled {
 		p.Sets = append(p.Sets, w.next)
 	}
+	w.pings = append(w.pings, sentPing{w.seq, guardian, now, max(w.recorded.Version, w.next.Version)})
 	return p
 }
 
@@ -116,7 +118,7 @@ func (w *Ward) Promised(guardian string, a Pong, now Instant) {
 	if !guard.PingSent {
 		at = now
 	}
-	w.promises[guardian] = promise{max(p.until, at+w.times.Valid()), max(p.voted, a.Voted)}
+	w.promises[guardian] = promise{max(p.until, at+w.times.Valid()), max(p.voted, a.Voted), max(p.knows, w.pings[i].version)}
 	w.pings = slices.Delete(w.pings, i, i+1)
 }
 
@@ -201,10 +203,17 @@ func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
 func (w *Ward) Relied(until Instant) { w.announced = max(w.announced, until) }
 
 // Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal: its members' promises
-// cover all that has been announced, which rests on the recorded set (G7).
+// cover all that has been announced, which rests on the recorded set (G7). Each of them knows the set:
+// an earlier promise would do for that, but if the session hears nothing any more, none votes for a
+// set that it has not heard of.
 func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false
+	}
+	for _, g := range w.next.Members {
+		if w.promises[g].knows < w.next.Version {
+			return false
+		}
 	}
 	if c := w.covered(w.next); c <= now || c < w.announced && guard.Covered {
 		return false

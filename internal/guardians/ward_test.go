@@ -162,6 +162,8 @@ func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	promise(w, 2*s, 0, "a")
 	w.Propose([]string{"b"})
 	want(t, "announced, as collecting bounds it", w.Announce(100*s, 2*s), 6*s)
+	want(t, "asks for a set that its member has not heard of", w.Ask(2*s), false)
+	promise(w, 2*s, 0, "b")
 	want(t, "asks", w.Ask(2*s), true)
 
 	w = guarded("a")
@@ -246,6 +248,8 @@ func TestWard_VoteEndsAVersion(t *testing.T) {
 	want(t, "until", w.Until(), 8*s)
 	w.Propose([]string{"a", "b"})
 	promise(w, 4*s, 1, "a")
+	want(t, "asks for a set that b has not heard of", w.Ask(4*s), false)
+	promise(w, 4*s, 0, "b")
 	want(t, "asks", w.Ask(4*s), true)
 	w.Recorded(2, false, 4*s)
 	want(t, "until", w.Until(), 12*s)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,6 +249,9 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		o.locked = append(o.locked, time.Duration(ms*float64(time.Millisecond))+late)
 	}
 	o.worst = append(o.worst, slices.MaxFunc(o.locked[len(o.locked)-len(got.Waits):], cmp.Compare[time.Duration]))
+	if t.Log {
+		fmt.Fprintf(os.Stderr, "%s at %v: the slowest key took %v\n", s.By.what, begin.UTC(), o.worst[len(o.worst)-1])
+	}
 	watched := s.TTL // how long after the others are asked what they saw
 	if s.By.signal != syscall.SIGKILL {
 		watched = s.Lasts

@@ -111,7 +111,7 @@ func runNode(text string) error {
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
 	}
 	if cfg.Log {
-		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", cfg.Name)
+		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", cfg.Name)
 	}
 	n := &node{cfg: cfg}
 	var arbiter fallback.Arbiter = redisarbiter.New(client, setup{AllReplicas: cfg.AllReplicas}.redisOptions())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ type replay struct {
 	guards [maxG]*guardians.Guardian
 	others *guardians.Guardian // hears all votes
 	pongs  [maxG]guardians.Pong
+	named  [maxG]uint32      // the latest version in the last ping
+	knows  [maxG]uint32      // in the last one that was answered
 	x, g   guardians.Instant // the clocks of X and of the guardians
 	shy    int               // a guardian that X seldom reaches
 	log    []string
@@ -64,7 +67,8 @@ func newReplay(t *testing.T, m *Guardians, seed uint64) *replay {
 }
 
 func (r *replay) ping(j int) {
-	r.pongs[j] = r.guards[j].Pinged("X", r.ward.Ping(guardianNames[j], r.x), r.g)
+	p := r.ward.Ping(guardianNames[j], r.x)
+	r.pongs[j], r.named[j] = r.guards[j].Pinged("X", p, r.g), p.Sets[len(p.Sets)-1].Version
 }
 
 func (r *replay) propose() {
@@ -132,6 +136,7 @@ func (r *replay) follow(c choice) bool {
 		}
 	case gPromise:
 		r.ward.Promised(guardianNames[j], r.pongs[j], r.x)
+		r.knows[j] = max(r.knows[j], r.named[j])
 	case gAnnounce:
 		lease := r.x + units(was.lease)
 		bound, most := r.ward.Bound(lease, r.x)-r.x, units(r.m.announced(&was))
@@ -143,6 +148,11 @@ func (r *replay) follow(c choice) bool {
 		}
 		r.ward.Announce(lease, r.x)
 	case gAsk:
+		for j, name := range guardianNames {
+			if slices.Contains(members(r.m.Sets[e.n]), name) && r.knows[j] <= uint32(e.n) {
+				return false // the machine waits until each member knows the set
+			}
+		}
 		if !r.ward.Ask(r.x) {
 			r.fail("the machine does not ask for version %d", e.n)
 		}
