@@ -2,6 +2,7 @@ package redisarbiter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -150,6 +151,55 @@ func TestASlotThatMoves(t *testing.T) {
 	verified("Grace is over")
 	if errs := n.Unlock(t.Context(), []fallback.Release{{Partition: p, Key: "held", Identity: held}}); errs != nil {
 		t.Error(errs)
+	}
+}
+
+// A slot stays open after its key has moved: changes that replicas must have are made where the key
+// is, and count there.
+func TestASlotThatMoves_WithReplicas(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 2, "--repl-diskless-sync-delay", "0")
+	followers := make(map[*redistest.Server]*redistest.Server)
+	for _, s := range nodes {
+		followers[s] = redistest.StartClusterNode(t)
+		followers[s].FollowInCluster(t, s)
+	}
+	c := redistest.ClusterClient(t, nodes)
+	n := attachTo(t, c, &redisarbiter.Options{ColdStart: true, Replicas: 1}, fallback.Settings{Namespace: "ns", Partitions: 8, Grace: 3 * time.Second})
+	const p = 5
+	await.Until(t, "the session opens", func() bool { return enterSession(t.Context(), n, "a") == nil })
+	// settled tries again, as nodes do, while a replica that came a moment ago does not answer.
+	settled := func(call func() error) (err error) {
+		t.Helper()
+		await.Until(t, "the replica answers", func() bool { err = call(); return !errors.Is(err, fallback.ErrReplicas) })
+		return err
+	}
+	var r fallback.Renewal
+	renew := func() (err error) {
+		r, err = n.Renew(t.Context(), "a", fallback.Registration{TTL: time.Minute})
+		return err
+	}
+	m := beginMove(t, c, nodes, sessionsKey)
+	m.keys()
+	if err := settled(renew); err != nil || !r.Alive {
+		t.Errorf("a renewal: %+v, %v", r, err)
+	}
+	beginMove(t, c, nodes, recordKey(p)).keys()
+	var got fallback.Acquisition
+	err := settled(func() (err error) {
+		got, err = n.Acquire(t.Context(), p, "a", fallback.Expect{})
+		return err
+	})
+	if err != nil || got.Verdict != fallback.InGrace {
+		t.Errorf("%+v, %v", got, err)
+	}
+	followers[m.to].Kill()
+	await.Until(t, "the replica is away", func() bool {
+		return strings.Contains(m.b.Info(t.Context(), "replication").Val(), "connected_slaves:0\r")
+	})
+	if err := renew(); !errors.Is(err, fallback.ErrReplicas) {
+		t.Errorf("a renewal without the replica: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -324,31 +325,58 @@ func (n *redisSpace) runWaitOnce(ctx context.Context, c call) (any, error) {
 	return v, n.explain(refused(err), n.conns.of(s))
 }
 
-// attemptWait sends the script and WAIT over one connection, because WAIT is about what its own connection wrote.
+// attemptWait sends the script and WAIT to the server that has the key.
 func (n *redisSpace) attemptWait(ctx context.Context, x call,
 	eval func(redis.Pipeliner, context.Context, string, []string, ...any) *redis.Cmd, script string) (any, error) {
-	var c redis.Cmdable = n.conns.of(x.script)
+	c := n.conns.of(x.script)
+	send := func(pipe redis.Pipeliner) *redis.Cmd { return eval(pipe, ctx, script, x.keys, x.args...) }
 	cluster, isCluster := c.(*redis.ClusterClient)
-	if isCluster {
-		m, err := cluster.MasterForKey(ctx, x.keys[0])
-		if err != nil {
-			return nil, err
-		}
-		c = m
+	if !isCluster {
+		return n.sendWait(ctx, c.Pipeline(), send)
 	}
-	pipe := c.Pipeline()
-	v := eval(pipe, ctx, script, x.keys, x.args...)
+	m, err := cluster.MasterForKey(ctx, x.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	v, err := n.sendWait(ctx, m.Pipeline(), send)
+	if addr, moves := redis.IsAskError(err); moves {
+		v, err = n.askWait(ctx, cluster, m, addr, send)
+	}
+	if err != nil && !isNoScript(err) && !errors.Is(err, errReplicas) {
+		cluster.ReloadState(ctx) // in the background: the slot may have another server now
+	}
+	return v, err
+}
+
+// sendWait sends the script and WAIT over one connection, because WAIT is about what its own
+// connection wrote.
+func (n *redisSpace) sendWait(ctx context.Context, pipe redis.Pipeliner, send func(redis.Pipeliner) *redis.Cmd) (any, error) {
+	v := send(pipe)
 	w := pipe.Do(ctx, "WAIT", n.opts.Replicas, n.opts.ReplicaTimeout.Milliseconds())
 	if _, err := pipe.Exec(ctx); err != nil {
-		if isCluster && !isNoScript(err) {
-			cluster.ReloadState(ctx) // in the background: the slot may have another server now
-		}
 		return nil, err
 	}
 	if acks, err := w.Int(); err != nil || acks < n.opts.Replicas {
 		return nil, fmt.Errorf("%w: %d of %d", errReplicas, acks, n.opts.Replicas)
 	}
 	return v.Result()
+}
+
+// askWait is sendWait at the server that a master names whose slot moves: it has the key already. The
+// client of a cluster follows that only for calls of its own, and gives out no client of a server
+// that has no slot yet: so there is one for this call.
+func (n *redisSpace) askWait(ctx context.Context, cluster *redis.ClusterClient, m *redis.Client, addr string,
+	send func(redis.Pipeliner) *redis.Cmd) (any, error) {
+	o := ownOptions(*m.Options(), 1)
+	o.Addr, o.NodeAddress = addr, ""
+	if i := strings.LastIndexByte(addr, ':'); i >= 0 { // IPv6 has no brackets there
+		o.Addr = net.JoinHostPort(strings.Trim(addr[:i], "[]"), addr[i+1:])
+	}
+	c := cluster.Options().NewClient(o)
+	defer c.Close()
+	pipe := c.Pipeline()
+	pipe.Do(ctx, "ASKING")
+	return n.sendWait(ctx, pipe, send)
 }
 
 // patience is for how many times as long as its caller waits a call goes on.
