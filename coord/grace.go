@@ -142,7 +142,7 @@ func (c *Coordinator) stamp() fallback.Stamp {
 	if s == nil {
 		return fallback.Stamp{}
 	}
-	return fallback.Stamp{Session: s.ID, Seen: s.seen.Load()}
+	return fallback.Stamp{Session: s.ID, Seen: s.seen.last()}
 }
 
 // graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.

@@ -39,3 +39,25 @@ func TestGrace_TheServerBeforeMayAnswer(t *testing.T) {
 		}
 	})
 }
+
+// What a session was told last: of calls that were on their way together the later expiry counts, in
+// whichever order they are answered, and else the last answer, as a clock may have stepped back.
+func TestExpiry(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	var x expiry
+	for _, a := range []struct {
+		is         int64
+		sent, came int
+		want       int64
+	}{
+		{100, 1, 4, 100},
+		{99, 2, 5, 100},  // sent before that came
+		{101, 3, 6, 101}, // sent before, and executed after
+		{50, 7, 8, 50},   // the clock stepped back, or it is another server's
+	} {
+		x.told(a.is, at(a.sent), at(a.came))
+		if got := x.last(); got != a.want {
+			t.Errorf("%+v: %d", a, got)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			waiting, confirmed = false, r.sent
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
-			s.seen.Store(r.Expiry)
+			s.seen.told(r.Expiry, r.sent, c.now())
 			s.rounds.told(r.Round)
 			c.seen(r.Renewal)
 			c.clearDoubts()
@@ -100,7 +100,7 @@ func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time,
 // renewing is what a session says of itself with each renewal.
 func (c *Coordinator) renewing(s *session) fallback.Registration {
 	r := c.registration()
-	r.Seen, r.Guardians = s.seen.Load(), s.guarded.registers()
+	r.Seen, r.Guardians = s.seen.last(), s.guarded.registers()
 	return r
 }
 

@@ -141,6 +141,7 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 		err = errors.New("coord: the arbiter says that the session is dead")
 	}
 	if err == nil {
+		x.s.seen.told(a.Expiry, sent, c.now())
 		x.told(a.Round)
 	}
 	return a, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,6 +122,11 @@ type rounder struct {
 	*fallback.Memory
 	silent, ends, told atomic.Int64
 	blind              atomic.Int64 // for as often it does not tell the names of Graces
+
+	mu     sync.Mutex // protects what follows
+	expiry int64      // that the session was told last, if there is one
+	at     time.Time  // when
+	stale  int        // renewals with a lower one
 }
 
 type rounderSpace struct {
@@ -148,6 +154,18 @@ func (n rounderSpace) Graces(ctx context.Context, partitions []uint32) []fallbac
 		}
 	}
 	return all
+}
+
+// Renew notes whether a session knows what it was told at an earlier moment.
+func (n rounderSpace) Renew(ctx context.Context, id string, reg fallback.Registration) (fallback.Renewal, error) {
+	n.a.mu.Lock()
+	defer n.a.mu.Unlock()
+	if reg.Seen < n.a.expiry && n.a.at.Before(time.Now()) {
+		n.a.stale++
+	}
+	r, err := n.Namespace.Renew(ctx, id, reg)
+	n.a.expiry, n.a.at = r.Expiry, time.Now()
+	return r, err
 }
 
 func (n rounderSpace) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
@@ -198,6 +216,26 @@ func TestGraceEndsEarly_ThoughACallFailsAtFirst(t *testing.T) {
 		unlock(t, lock(t, c, "k"))
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("the key was had after %v, and delta, M and 1 s are 3 s", took)
+		}
+	})
+}
+
+// Each renewal says what the last one was told, also one for a round: of a session whose expiry is
+// later than that, a table of Options.AllReplicas in Grace may have told that it was missing, and all
+// replicas must have it anew.
+func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(20 * time.Second) // renewals without a round
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.ends.Load() == 0 || a.stale > 0 {
+			t.Errorf("Graces were ended %d times, %d renewals did not know what was told before", a.ends.Load(), a.stale)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s.stopListening = stop
-	s.seen.Store(r.Expiry)
+	s.seen.told(r.Expiry, sent, c.now())
 	s.rounds.told(r.Round)
 	c.seen(r)
 	s.leased(until)

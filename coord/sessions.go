@@ -11,14 +11,38 @@ import (
 // carried over, and local death is for ever (rule 3).
 type session struct {
 	*lease.Session
-	opened time.Time     // when Open was sent
-	seen   atomic.Int64  // Expiry of the last Renewal
+	opened time.Time // when Open was sent
+	seen   expiry
 	ended  chan struct{} // closed when it has died
 
 	guarded *guarded // nil: its lease alone counts
 	rounds  *rounds  // nil: Grace ends by itself
 
 	stopListening func()
+}
+
+// expiry is when a session expires at the arbiter, as it was told last: Expiry of a Renewal.
+type expiry struct {
+	mu mutex[leafRank] // protects what follows
+	is int64
+	at time.Time // when it was told that
+}
+
+// told notes the answer to a call that was sent then. A call that was sent after the last answer
+// was executed later: it counts, also by the clock of another server. Calls that are on their way
+// together are answered in any order, and the one that was executed last has the latest expiry.
+func (x *expiry) told(is int64, sent, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if is > x.is || sent.After(x.at) {
+		x.is, x.at = is, now
+	}
+}
+
+func (x *expiry) last() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.is
 }
 
 // sessions is the current session, for callers that need one, and what is known of those of other processes.
