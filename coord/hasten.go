@@ -110,11 +110,13 @@ func (x *rounds) end(ctx context.Context, after string) {
 		return
 	}
 	for {
-		failed := x.endGraces(ctx, graces)
-		if len(failed) < len(graces) {
+		ended, failed := x.endGraces(ctx, graces)
+		if len(failed) < len(graces) { // or a call has ended them that was not answered
 			x.askAgain()
 			x.tell(ctx)
-			c.opts.Logger.Info("holdfast: Grace ends early", "partitions", len(graces)-len(failed), "after", c.since(seen))
+		}
+		if ended > 0 {
+			c.opts.Logger.Info("holdfast: Grace ends early", "partitions", ended, "after", c.since(seen))
 		}
 		if graces = failed; len(graces) == 0 || c.since(seen) > c.graceTime() || !sleep(ctx, c.opts.RetryEvery) || !x.still(ctx, round) {
 			return
@@ -182,26 +184,26 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bo
 	return false
 }
 
-// endGraces returns those for which it had no answer. Each is ended by its name, so it may be asked
-// for again.
-func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (failed []fallback.NamedGrace) {
+// endGraces returns how many it has ended, and those for which it had no answer. Each is ended by its
+// name, so it may be asked for again.
+func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (ended int, failed []fallback.NamedGrace) {
 	c := x.c
 	for these := range slices.Chunk(graces, readsPerCall) {
 		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 		sent := c.now()
-		n := 0
+		before := len(failed)
 		var last error
-		for i, err := range x.by.EndGraces(call, these) {
-			if err != nil {
-				failed = append(failed, these[i])
-				last = err
-				n++
+		for i, a := range x.by.EndGraces(call, these) {
+			if a.Err != nil {
+				failed, last = append(failed, these[i]), a.Err
+			} else if a.Ended {
+				ended++
 			}
 		}
 		cancel()
-		c.calledMany(OpOwnership, len(these), n, sent, last)
+		c.calledMany(OpOwnership, len(these), len(failed)-before, sent, last)
 	}
-	return failed
+	return ended, failed
 }
 
 // find reads partitions, and returns those that are in Grace. sure says that all have answered.

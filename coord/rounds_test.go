@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,6 +123,7 @@ type rounder struct {
 	*fallback.Memory
 	silent, ends, told atomic.Int64
 	blind              atomic.Int64 // for as often it does not tell the names of Graces
+	others             atomic.Int64 // for as often partitions are in others when they are to be ended
 
 	mu     sync.Mutex // protects what follows
 	expiry int64      // that the session was told last, if there is one
@@ -168,9 +170,12 @@ func (n rounderSpace) Renew(ctx context.Context, id string, reg fallback.Registr
 	return r, err
 }
 
-func (n rounderSpace) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
+func (n rounderSpace) EndGraces(ctx context.Context, g []fallback.NamedGrace) []fallback.EndedGrace {
 	if n.a.ends.Add(1) <= n.a.silent.Load() {
-		return slices.Repeat([]error{errCut}, len(g))
+		return slices.Repeat([]fallback.EndedGrace{{Err: errCut}}, len(g))
+	}
+	if n.a.others.Add(-1) >= 0 {
+		return make([]fallback.EndedGrace, len(g))
 	}
 	return n.Rounder.EndGraces(ctx, g)
 }
@@ -216,6 +221,24 @@ func TestGraceEndsEarly_ThoughACallFailsAtFirst(t *testing.T) {
 		unlock(t, lock(t, c, "k"))
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("the key was had after %v, and delta, M and 1 s are 3 s", took)
+		}
+	})
+}
+
+// A Grace that is another one by then does not end, and the log does not say that it did.
+func TestGraceEndsEarly_TheLogSaysWhatHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a, logged := &rounder{Memory: m}, newRecords()
+		a.others.Store(1)
+		c := start(t, a, &coord.Options{Partitions: 3, SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second, Logger: slog.New(logged)})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second)
+		found := logged.about("holdfast: Grace ends early")
+		if a.ends.Load() != 2 || len(found) != 1 || found[0].attrs["partitions"].Int64() != 3 {
+			t.Errorf("Graces were to be ended %d times; %v", a.ends.Load(), found)
 		}
 	})
 }

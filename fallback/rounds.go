@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -20,8 +21,8 @@ type Rounder interface {
 	Graces(ctx context.Context, partitions []uint32) []NamedGrace
 
 	// EndGraces ends Graces by their names: a partition that is not in the Grace of that name stays
-	// as it is. Each is atomic by itself, and has an error of its own, in their order. Nil: all were executed.
-	EndGraces(ctx context.Context, graces []NamedGrace) []error
+	// as it is. Each is atomic by itself, and has an answer of its own, in their order.
+	EndGraces(ctx context.Context, graces []NamedGrace) []EndedGrace
 
 	// Openings reports whether a session counts, when it is opened, once all replicas of the table's server have it, and its own disk. Then
 	// the table of another server that takes over lacks none, and a round counts in Grace of the table, too.
@@ -37,6 +38,12 @@ type NamedGrace struct {
 	Partition uint32
 	Name      string // empty: it has none
 	Err       error  // why that is not known
+}
+
+// An EndedGrace is what came of ending one.
+type EndedGrace struct {
+	Ended bool // the partition was in the Grace of that name
+	Err   error
 }
 
 // A RoundCall is a session's part in the round of the table, which it sends with a renewal.
@@ -92,24 +99,26 @@ func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
 }
 
 // GraceName names the Grace that the partition is in (E2); "": it is in none, or in one that began for
-// another reason than that the server is another one.
+// another reason than that the server is another one. It keeps its name when the server takes another one.
 func (p *Partition) GraceName() string {
 	if p.GraceEnd == 0 || p.GraceEnd != p.Changed {
 		return ""
 	}
-	return p.Server + " " + strconv.FormatInt(p.GraceEnd, 10)
+	return cmp.Or(p.Process, p.Server) + " " + strconv.FormatInt(p.GraceEnd, 10)
 }
 
-// EndGrace is [Rounder.EndGraces] of one partition (E5). Its next epoch is not below the one that it would have had at the end of the
+// EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next epoch is not below the one that it would have had at the end of the
 // whole Grace: so tokens rise over what this failover has lost as much as without rounds, and over what the next one loses by the time between both.
-func (p *Partition) EndGrace(m Moment, name string) {
+func (p *Partition) EndGrace(m Moment, name string) bool {
 	p.enter(m)
-	if p.GraceEnd != 0 && name != "" && (p.GraceName() == name || !guard.GraceNamed) {
-		p.GraceEnd, p.Changed = 0, p.GraceEnd
-		if p.Owner == "" {
-			p.advance(m, "")
-		}
+	if p.GraceEnd == 0 || name == "" || p.GraceName() != name && guard.GraceNamed {
+		return false
 	}
+	p.GraceEnd, p.Changed = 0, p.GraceEnd
+	if p.Owner == "" {
+		p.advance(m, "")
+	}
+	return true
 }
 
 // Graces implements [Rounder].
@@ -127,20 +136,18 @@ func (n *memory) Graces(ctx context.Context, partitions []uint32) []NamedGrace {
 }
 
 // EndGraces implements [Rounder].
-func (n *memory) EndGraces(ctx context.Context, graces []NamedGrace) []error {
-	errs := make([]error, len(graces))
+func (n *memory) EndGraces(ctx context.Context, graces []NamedGrace) []EndedGrace {
+	all := make([]EndedGrace, len(graces))
 	err := n.do(ctx, func(m Moment) {
 		for i, g := range graces {
-			errs[i] = n.attempt(m, g.Partition, func(m Moment, p *Partition) { p.EndGrace(m, g.Name) })
+			x := &all[i]
+			x.Err = n.attempt(m, g.Partition, func(m Moment, p *Partition) { x.Ended = p.EndGrace(m, g.Name) })
 		}
 	})
 	if err != nil {
-		return slices.Repeat([]error{err}, len(graces))
+		return slices.Repeat([]EndedGrace{{Err: err}}, len(graces))
 	}
-	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
-		return nil
-	}
-	return errs
+	return all
 }
 
 // Openings implements [Rounder].

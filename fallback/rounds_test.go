@@ -67,22 +67,20 @@ func TestEndGrace(t *testing.T) {
 	p.Load(m)
 	name := p.GraceName()
 	m.Now += 1_000
-	p.EndGrace(m, name+"0")
-	p.EndGrace(m, "")
-	if r := p.Load(m); name == "" || r.Grace == 0 {
-		t.Fatalf("Grace %q has ended by another name: %v", name, r)
+	if ended := p.EndGrace(m, name+"0") || p.EndGrace(m, ""); ended || name == "" || p.Load(m).Grace == 0 {
+		t.Fatalf("Grace %q has ended by another name: %t", name, ended)
 	}
+	m.Server = "another name" // of the same process
+	p.Load(m)
 	late := p.Clone()
-	p.EndGrace(m, name)
-	if r := p.Load(m); r.Grace != 0 {
-		t.Fatalf("Grace goes on: %v", r)
+	if ended := p.EndGrace(m, name); !ended || p.Load(m).Grace != 0 {
+		t.Fatalf("Grace goes on: %t", ended)
 	}
 	m.Now += 11_000
 	if late.Load(m); late.Epoch != p.Epoch {
 		t.Errorf("epoch %d after an early end, %d after the whole Grace", p.Epoch, late.Epoch)
 	}
-	p.EndGrace(m, name)
-	if p.Epoch != late.Epoch {
+	if p.EndGrace(m, name) || p.Epoch != late.Epoch {
 		t.Error("Grace has ended twice")
 	}
 }

@@ -90,6 +90,7 @@ var stories = []struct {
 	{"Grace ends by its name", inOrder(acquires("a"), moved(0), reads, (*twins).named, endsNamed(0), reads)},
 	{"Grace without an owner ends by its name", inOrder(moved(0), moved(1), reads, endsNamed(0), reads)},
 	{"Grace does not end by another name", inOrder(moved(0), moved(1), reads, endsNamed(4), reads, endsNamed(5), reads, endsNamed(6), reads)},
+	{"Grace ends by its name, and the server has taken another one", inOrder(acquires("a"), moved(0), reads, endsNamed(0x20), reads)},
 	{"Grace of older data has no name", inOrder(locks("a", "k"), witnesses(1, 7), (*twins).named, endsNamed(0), reads)},
 	{"older data after a Grace that ended by its name", inOrder(acquires("a"), moved(0), reads, endsNamed(0), reads, witnesses(1, 7), graceEnds(0, -1), reads, locks("b", "k"), acquires("c"), reads)},
 	{"the end of Grace sees another server", inOrder(moved(0), reads, moved(0), endsNamed(0), reads)},

@@ -403,14 +403,23 @@ func (x *twins) named(ctx context.Context) (string, error) {
 	}, identity)
 }
 
-// endNamed ends Graces by their names, or by others.
+// endNamed ends Graces by their names, or by others. The server may take another name before.
 func (x *twins) endNamed(ctx context.Context) (string, error) {
 	if redisarbiter.HasObserver(x.redis) {
 		return "", nil
 	}
 	how := x.next()
-	return both(x, fmt.Sprint("EndGraces ", how), func(n fallback.Namespace) (struct{}, error) {
-		all := n.(fallback.Rounder).Graces(ctx, []uint32{0, 1})
+	graces := make(map[fallback.Namespace][]fallback.NamedGrace)
+	for _, n := range []fallback.Namespace{x.memory, x.redis} {
+		graces[n] = n.(fallback.Rounder).Graces(ctx, []uint32{0, 1})
+	}
+	if how&0x60 == 0x20 {
+		if d, err := x.writtenByAt(ctx, 0, "another name", false); d != "" || err != nil {
+			return d, err
+		}
+	}
+	return both(x, fmt.Sprint("EndGraces ", how), func(n fallback.Namespace) (ended [2]bool, err error) {
+		all := graces[n]
 		for i := range all {
 			switch how >> (2 * i) & 7 {
 			case 4:
@@ -421,7 +430,10 @@ func (x *twins) endNamed(ctx context.Context) (string, error) {
 				all[i].Name = ""
 			}
 		}
-		return done(errors.Join(n.(fallback.Rounder).EndGraces(ctx, all)...))
+		for i, a := range n.(fallback.Rounder).EndGraces(ctx, all) {
+			ended[i], err = a.Ended, errors.Join(err, a.Err)
+		}
+		return ended, err
 	}, identity)
 }
 

@@ -74,6 +74,34 @@ func TestServerStaysTheSameThoughItsNameHasChangedMoreThanOnce(t *testing.T) {
 	})
 }
 
+// A server that has started again from its data takes another name when it gets a replica. The Graces
+// that processes have seen end by their names all the same.
+func TestGraceEndsByItsNameThoughTheServerHasTakenAnother(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	n := attach(t, s.Client(t), cold)
+	await.Within(t, patience, "the data is saved", func() bool { return s.Client(t).Save(t.Context()).Err() == nil })
+	restart(t, s)
+	wantGrace(t, n, plain, true)
+	by := n.(fallback.Rounder)
+	named := by.Graces(t.Context(), []uint32{0})
+	name := info(t, s, "master_replid")
+	backup(t, s)
+	if info(t, s, "master_replid") == name {
+		t.Fatal("the server has kept its name")
+	}
+	wantGrace(t, n, plain, true) // the record has the other name now
+	for _, first := range []bool{true, false} {
+		if a := by.EndGraces(t.Context(), named)[0]; a != (fallback.EndedGrace{Ended: first}) {
+			t.Errorf("%q: %+v, the first: %t", named[0].Name, a, first)
+		}
+	}
+	if r, err := n.Load(t.Context(), 0); err != nil || r.Grace != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // What follows are other servers, whatever they have of the data.
 
 func TestServerThatIsRestartedWithItsDataIsAnotherOne(t *testing.T) {

@@ -340,21 +340,21 @@ func TestObserver_GraceEndsByItsName(t *testing.T) {
 		}
 		return r.Grace, r.Epoch, n.(fallback.Rounder).Graces(t.Context(), []uint32{0})[0]
 	}
-	end := func(g fallback.NamedGrace) {
+	end := func(g fallback.NamedGrace, want bool) {
 		t.Helper()
-		if errs := n.(fallback.Rounder).EndGraces(t.Context(), []fallback.NamedGrace{g}); errs != nil {
-			t.Fatal(errs)
+		if a := n.(fallback.Rounder).EndGraces(t.Context(), []fallback.NamedGrace{g})[0]; a != (fallback.EndedGrace{Ended: want}) {
+			t.Fatalf("by the name %q: %+v", g.Name, a)
 		}
 	}
 	left, _, name := grace()
 	if left == 0 || name.Name == "" || name.Err != nil {
 		t.Fatalf("at another server: %v left, %+v", left, name)
 	}
-	end(fallback.NamedGrace{Name: name.Name + "1"})
+	end(fallback.NamedGrace{Name: name.Name + "1"}, false)
 	if left, _, _ := grace(); left == 0 {
 		t.Fatal("Grace has ended by another name")
 	}
-	end(name)
+	end(name, true)
 	left, epoch, name := grace()
 	if ends := uint32(time.Now().Add(diffSettings.Grace-time.Minute).Unix() - redisarbiter.EpochZero); left != 0 || name.Name != "" || epoch < ends {
 		t.Errorf("after its end: %v left, %+v, epoch %d, want at least %d", left, name, epoch, ends)
@@ -383,9 +383,9 @@ func TestGraceOfAnOwnerEndsEarly(t *testing.T) {
 			}
 			by := n.(fallback.Rounder)
 			named := by.Graces(t.Context(), []uint32{0})
-			for range 2 { // the answer to the first one may be lost
-				if errs := by.EndGraces(t.Context(), named); errs != nil {
-					t.Fatal(errs)
+			for _, first := range []bool{true, false} { // the answer to the first one may be lost
+				if a := by.EndGraces(t.Context(), named)[0]; a != (fallback.EndedGrace{Ended: first}) {
+					t.Fatalf("%+v, the first: %t", a, first)
 				}
 			}
 			if r, err := n.Load(t.Context(), 0); err != nil || r.Grace != 0 || r.Owner != "a" || r.Epoch != owned.Record.Epoch {

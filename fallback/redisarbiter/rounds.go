@@ -1,6 +1,7 @@
 package redisarbiter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -28,7 +29,7 @@ func (n *redisSpace) Graces(ctx context.Context, partitions []uint32) []fallback
 			got, err := outlive(ctx, &n.calls, func(ctx context.Context) ([]redis.Cmder, error) {
 				got, err := n.conns.work.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 					for _, i := range g {
-						pipe.HMGet(ctx, names[i], "i", "m", "e")
+						pipe.HMGet(ctx, names[i], "u", "i", "m", "e")
 					}
 					return nil
 				})
@@ -61,40 +62,36 @@ func nth(all []redis.Cmder, i int) *redis.SliceCmd {
 	return cmd
 }
 
-// graceName is Partition.GraceName of the fields i, m and e of a record.
+// graceName is Partition.GraceName of the fields u, i, m and e of a record.
 func graceName(fields []any) string {
-	if len(fields) != 3 {
+	if len(fields) != 4 {
 		return ""
 	}
-	server, _ := fields[0].(string)
-	record, _ := fields[1].(string)
-	changed, _ := fields[2].(string)
+	process, _ := fields[0].(string)
+	server, _ := fields[1].(string)
+	record, _ := fields[2].(string)
+	changed, _ := fields[3].(string)
 	_, rest, _ := strings.Cut(record, " ") // epoch
 	_, rest, _ = strings.Cut(rest, " ")    // seq
 	grace, _, _ := strings.Cut(rest, " ")
 	if server == "" || changed == "" || grace != changed {
 		return ""
 	}
-	return server + " " + grace
+	return cmp.Or(process, server) + " " + grace
 }
 
 // EndGraces implements [fallback.Rounder].
-func (n *redisSpace) EndGraces(ctx context.Context, graces []fallback.NamedGrace) []error {
+func (n *redisSpace) EndGraces(ctx context.Context, graces []fallback.NamedGrace) []fallback.EndedGrace {
 	batch := make([]call, len(graces))
 	for i, g := range graces {
-		server, grace, _ := strings.Cut(g.Name, " ")
-		batch[i] = call{scriptEnd, []string{n.part(g.Partition)}, []any{"", server, grace}}
+		by, grace, _ := strings.Cut(g.Name, " ")
+		batch[i] = call{scriptEnd, []string{n.part(g.Partition)}, []any{"", by, grace}}
 	}
-	var errs []error
+	all := make([]fallback.EndedGrace, len(graces))
 	for i, o := range n.runAll(ctx, batch) {
-		if o.err != nil {
-			if errs == nil {
-				errs = make([]error, len(graces))
-			}
-			errs[i] = o.err
-		}
+		all[i] = fallback.EndedGrace{Ended: o.err == nil && o.v == int64(1), Err: o.err}
 	}
-	return errs
+	return all
 }
 
 // TellRound implements [fallback.Rounder].

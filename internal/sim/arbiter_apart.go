@@ -122,33 +122,24 @@ func (n *space) Graces(ctx context.Context, p []uint32) []fallback.NamedGrace {
 }
 
 // EndGraces implements [fallback.Rounder].
-func (n *space) EndGraces(ctx context.Context, g []fallback.NamedGrace) []error {
+func (n *space) EndGraces(ctx context.Context, g []fallback.NamedGrace) []fallback.EndedGrace {
 	return each(n.c, ctx, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
-		func(err error) error { return err },
-		func(ctx context.Context, g []fallback.NamedGrace) []error {
+		func(err error) fallback.EndedGrace { return fallback.EndedGrace{Err: err} },
+		func(ctx context.Context, g []fallback.NamedGrace) []fallback.EndedGrace {
 			return parted(n, g, func(g fallback.NamedGrace) uint32 { return g.Partition },
-				func(at fallback.Namespace, g []fallback.NamedGrace) []error { return n.ended(ctx, at, g) })
+				func(at fallback.Namespace, g []fallback.NamedGrace) []fallback.EndedGrace { return n.ended(ctx, at, g) })
 		})
 }
 
 // ended counts the Graces that ended early.
-func (n *space) ended(ctx context.Context, at fallback.Namespace, all []fallback.NamedGrace) []error {
-	before := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
-	errs := at.(fallback.Rounder).EndGraces(ctx, all)
-	after := at.(fallback.Rounder).Graces(ctx, partitionsOf(all))
-	for i := range all {
-		if before[i].Name != "" && after[i].Name == "" {
+func (n *space) ended(ctx context.Context, at fallback.Namespace, all []fallback.NamedGrace) []fallback.EndedGrace {
+	answers := at.(fallback.Rounder).EndGraces(ctx, all)
+	for _, a := range answers {
+		if a.Ended {
 			n.c.w.ended.Add(1)
 		}
 	}
-	return errs
-}
-
-func partitionsOf(all []fallback.NamedGrace) (list []uint32) {
-	for _, g := range all {
-		list = append(list, g.Partition)
-	}
-	return list
+	return answers
 }
 
 // Openings implements [fallback.Rounder].

@@ -1,9 +1,15 @@
 -- EndGrace: ends a Grace by its name.
--- KEYS: record. ARGV: [1] '', [2] what the server is called, and [3] the Grace. Answer: 1.
+-- KEYS: record. ARGV: [1] '', [2] the server's process, or what it is called if that is not known, and [3] the Grace. Answer: 1 if it has
+-- ended, 0 if the record is not in it.
 redis.call('HDEL', rec, '')
 enter()
-if server == ARGV[2] and string.format('%.0f', grace) == ARGV[3] then
+local by = run or redis.call('HGET', rec, 'u') or ''
+if by == '' then
+  by = server
+end
+local ends = by == ARGV[2] and string.format('%.0f', grace) == ARGV[3]
+if ends then
   finish(OBSERVED and grace / 1000 + Q or grace)
 end
 save()
-return 1
+return ends and 1 or 0
