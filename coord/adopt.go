@@ -71,10 +71,10 @@ func (x *adopting) begin(all []claims, most int) (int, []claims) {
 
 // called notes that a pass goes on after a call about partitions, or without it. A partition with
 // holds in several calls waits for the last one: for so long they are due.
-func (x *adopting) called(pass int, call []claims, err error) {
+func (x *adopting) called(pass int, call []claims, answered bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err == nil {
+	if answered {
 		x.heard = max(x.heard, pass)
 	}
 	for _, k := range call {
@@ -192,7 +192,7 @@ func (x *cluster) keepAdopting() {
 		if pass, these := under.begin(all, most); len(these) > 0 {
 			x.c.background(func() {
 				defer under.end(pass, these)
-				called := func(call []claims, err error) { under.called(pass, call, err) }
+				called := func(call []claims, answered bool) { under.called(pass, call, answered) }
 				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // what failed is still due
 			})
 		}

@@ -29,7 +29,7 @@ type gateSpace struct {
 	g *gate
 }
 
-// gatedCall is a call of Restore, which is about one partition.
+// gatedCall is a call of Restore. The answer is about its first partition, and others are answered.
 type gatedCall struct {
 	fallback.Claims
 	answer chan error
@@ -53,7 +53,12 @@ func (n *gateSpace) Restore(ctx context.Context, claims []fallback.Claims) []fal
 		err = ctx.Err()
 	}
 	n.g.note(x, false)
-	return []fallback.Restored{{Verdicts: make([]fallback.Verdict, len(x.Holds)), Err: err}}
+	all := make([]fallback.Restored, len(claims))
+	for i, k := range claims {
+		all[i].Verdicts = make([]fallback.Verdict, len(k.Holds))
+	}
+	all[0].Err = err
+	return all
 }
 
 // note notes that a call begins or ends.
@@ -106,7 +111,7 @@ func adopts(t *testing.T, f func(t *testing.T, c *Coordinator, g *gate, adopt fu
 			}
 			go func() {
 				defer under.end(pass, these)
-				_ = c.reclaim(t.Context(), these, c.opts.CallTimeout, func(call []claims, err error) { under.called(pass, call, err) })
+				_ = c.reclaim(t.Context(), these, c.opts.CallTimeout, func(call []claims, answered bool) { under.called(pass, call, answered) })
 			}()
 			synctest.Wait()
 			return true
@@ -160,6 +165,26 @@ func TestAdopting_WhatAPassLeavesOut(t *testing.T) {
 		g.answer(t, nil)
 		waits.answer <- nil
 		synctest.Wait()
+	})
+}
+
+// A call was answered if it was about any of its partitions: the record of another one may be
+// malformed, for ever.
+func TestReclaim_ACallIsAnsweredInPart(t *testing.T) {
+	adopts(t, func(t *testing.T, c *Coordinator, g *gate, _ func(...claims) bool) {
+		g.one = true
+		all := []claims{due(&c.parts[0], 1), due(&c.parts[1], 1)}
+		for n, want := range map[int]bool{1: false, 2: true} {
+			got := false
+			go func() {
+				_ = c.reclaim(t.Context(), all[:n], c.opts.CallTimeout, func(_ []claims, answered bool) { got = got || answered })
+			}()
+			synctest.Wait()
+			g.answer(t, errExpired)
+			if got != want {
+				t.Errorf("one of %d partitions fails: answered %t", n, got)
+			}
+		}
 	})
 }
 

@@ -149,7 +149,7 @@ func TestAdopting(t *testing.T) {
 	is("beside it", these, []claims{b})
 	_, these = x.begin([]claims{a}, 3)
 	is("again", these, nil)
-	x.called(first, []claims{a}, errNoAnswer)
+	x.called(first, []claims{a}, false)
 	_, these = x.begin([]claims{a}, 2)
 	is("of more than are to be", these, nil)
 	x.end(second, []claims{b})
@@ -161,7 +161,7 @@ func TestAdopting(t *testing.T) {
 	if !x.vain() {
 		t.Error("no call of a pass that has ended was answered")
 	}
-	x.called(third, []claims{a}, nil)
+	x.called(third, []claims{a}, true)
 	if x.end(third, []claims{a, b}); x.running() || x.vain() {
 		t.Error("none is under way, and a call was answered")
 	}

@@ -123,14 +123,15 @@ const (
 // that takes long makes room for another one, as [patience] says, and a partition that does not
 // answer is left alone: a server of several that is down does not hold up what others are to be
 // told in time. It goes on without the answer to a call after the time limit. It calls after, if
-// that is not nil, whenever it goes on after a call, and for what it leaves out of one.
-func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, err error)) (err error) {
+// that is not nil, whenever it goes on after a call, and for what it leaves out of one; answered says
+// that it had an answer about a partition.
+func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, answered bool)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
 		return nil
 	}
 	if after == nil {
-		after = func([]claims, error) {}
+		after = func([]claims, bool) {}
 	}
 	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
 	events := make(chan reclaimed, 3*len(calls))
@@ -147,7 +148,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 					call = append(call, x)
 				}
 			}
-			after(dropped, errNoAnswer)
+			after(dropped, false)
 			if len(call) > 0 {
 				c.startReclaim(ctx, &reclaiming{call: call}, patience, limit, events)
 				room++
@@ -168,7 +169,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 		case !e.late:
 			e.late = true
 			running--
-			after(e.call, e.err)
+			after(e.call, len(e.failed) < len(e.call)) // one that fails may do so for ever
 		}
 		if w.ended(e.err); e.err != nil {
 			err = e.err
