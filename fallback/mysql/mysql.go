@@ -60,6 +60,7 @@ type store struct {
 	opts    Options
 	sql     atomic.Pointer[statements] // nil until the kind of server is known
 	packets packets
+	seen    atomic.Bool // the mark, as this store's own, since it was opened
 
 	mu     sync.Mutex // protects what follows
 	opened int        // that are not closed
@@ -125,6 +126,7 @@ func (s *store) connect() error {
 		}
 		limited := connector{c, max(connectFor, s.config.Timeout)}
 		s.pulse, s.work = pool(limited, pulseConns), pool(limited, s.opts.Conns)
+		s.seen.Store(false)
 	}
 	s.opened++
 	return nil

@@ -97,10 +97,11 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 			case numberOf(err) == 1146: // another server that has nothing: what it lacks begins Grace
 				err = s.create(ctx, c)
 			case err == nil && m.version != 0 && m.Server == identity:
+				s.seen.Store(true)
 				look.Server = identity + "/" + strconv.FormatInt(m.version, 10)
 				look.Kept = time.Duration(max(0, look.Now-m.Since)) * time.Millisecond
 				return nil
-			case err == nil && m.version != 0 && (m.Server == durable) != s.opts.Durable:
+			case err == nil && m.version != 0 && (m.Server == durable) != s.opts.Durable && !s.seen.Load():
 				return s.differs(m.Server)
 			case err == nil:
 				err = q.take(ctx, c, identity, m, look.Now)
@@ -115,7 +116,9 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 }
 
 // differs refuses a mark of processes with another Options.Durable. If each wrote its own, the
-// namespaces would be in Grace again and again, or for good.
+// namespaces would be in Grace again and again, or for good. A process that has seen its own mark
+// takes it back, over one Grace: a release before writes its mark over any, even a command that looks
+// once, and a process that is at work would lose all its locks to it.
 func (s *store) differs(server string) error {
 	theirs, ours, do := "without Options.Durable", "sets it", "leave it out"
 	if server == durable {

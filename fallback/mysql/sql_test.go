@@ -82,8 +82,28 @@ func TestMySQL_AnotherDurableIsRefused(t *testing.T) {
 			if a := lock(t, storetest.Attach(t, other), storetest.Bob); a.Verdict != fallback.InGrace {
 				t.Errorf("a key after the mark was deleted: %+v", a)
 			}
-			if _, err := n.Load(t.Context(), 0); !errors.Is(err, fallback.ErrRefused) {
-				t.Errorf("a process that still runs: %v", err)
+		})
+	}
+}
+
+// An older process writes its mark over one of another Durable. Those that run take it back: with
+// each call refused they would lose all their locks, and the mark would stay.
+func TestMySQL_AnOlderProcessTakesTheMark(t *testing.T) {
+	for _, ours := range []bool{true, false} {
+		t.Run(fmt.Sprint("Durable=", ours), func(t *testing.T) {
+			s := startServer(t)
+			n := storetest.Attach(t, New(s.config("app"), &Options{Durable: ours, ColdStart: true}))
+			lock(t, n, storetest.Alice)
+			theirs := durable
+			if ours {
+				theirs = "1@older"
+			}
+			s.must(`UPDATE hf.holdfast SET version = 7, value = '{"server":"` + theirs + `","since":1}' WHERE name = 'server'`)
+			if a := lock(t, n, storetest.Bob); a.Verdict != fallback.InGrace {
+				t.Errorf("a caller of the process that runs: %+v", a)
+			}
+			if n, err := New(s.config("app"), &Options{Durable: !ours}).Attach(t.Context(), storetest.Settings); !errors.Is(err, fallback.ErrRefused) {
+				t.Errorf("Attach with another Durable after that: %v, %v", n, err)
 			}
 		})
 	}
