@@ -27,11 +27,12 @@ const (
 	LongestWait                 // the caller that has waited for longest; keys with KeySummary.Expected come last
 	MostWaitedFor               // callers that wait; these keys come last here, too
 	MostTaken                   // locks that were taken under the holder's present hold: in one process, without another in between
+	LongestWanted               // as LongestHeld, of locks with KeySummary.Wanted only
 )
 
-var orders = [...]string{"", "held", "wait", "waiters", "taken"}
+var orders = [...]string{"", "held", "wait", "waiters", "taken", "wanted"}
 
-// String returns a short name: held, wait, waiters or taken.
+// String returns a short name: held, wait, waiters, taken or wanted.
 func (b By) String() string {
 	if b > 0 && int(b) < len(orders) {
 		return orders[b]
@@ -56,6 +57,8 @@ func (b By) weight(g *lease.Glance) int64 {
 		return int64(g.Waiting)
 	case b == MostTaken && g.Locked:
 		return int64(g.Turns)
+	case b == LongestWanted && g.Wanted:
+		return int64(g.Held)
 	}
 	return 0
 }
@@ -63,11 +66,18 @@ func (b By) weight(g *lease.Glance) int64 {
 // unexpected is added to the weights of waits that ExpectLong does not expect: they come first.
 const unexpected = 1 << 62
 
-// weight is that of the order, with what is expected behind all else in the orders of waits.
+// weight is that of the order, with what is expected behind all else in the orders of waits, and in
+// none of LongestWanted.
 func (c *Coordinator) weight(by By, g *lease.Glance) int64 {
 	w := by.weight(g)
-	if w > 0 && by.waits() && !c.tells.expected.has(g.Name) {
-		w += unexpected
+	if w == 0 || !by.waits() && by != LongestWanted {
+		return w
+	}
+	switch expected := c.tells.expected.has(g.Name); {
+	case expected && by == LongestWanted:
+		return 0
+	case !expected && by.waits():
+		return w + unexpected
 	}
 	return w
 }
@@ -119,7 +129,11 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 			a.Error = "this version does not know that order"
 			return a
 		}
-		a.Keys, a.Left = c.topHere(ctx, most, q.By)
+		by := q.By
+		if by == LongestHeld && q.Wanted {
+			by = LongestWanted
+		}
+		a.Keys, a.Left = c.topHere(ctx, most, by)
 	case "waits":
 		a.Waits, a.Behind, a.More = c.waitsFor(q.Keys)
 	case "node":

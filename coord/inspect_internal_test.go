@@ -129,6 +129,22 @@ func TestSurvey_OutOfTime(t *testing.T) {
 	}
 }
 
+// Older nodes do not know LongestWanted, and answer with what they hold for longest.
+func TestTop_LongestWantedOfAnOlderNode(t *testing.T) {
+	c, _ := manyKeys(t, 1)
+	for _, q := range []question{{By: LongestHeld}, {By: LongestHeld, Wanted: true}} {
+		q.About, q.Most = "top", 10
+		if a := c.answer(t.Context(), q); len(a.Keys) == 1 == q.Wanted || a.Error != "" {
+			t.Errorf("%+v: %+v", q, a)
+		}
+	}
+	var list KeyList
+	list.merge(c, []reply{{Keys: []keyPart{{Key: []byte("a"), Locked: true, Held: 2}, {Key: []byte("b"), Locked: true, Wanted: true, Held: 1}}}}, LongestWanted)
+	if len(list.Keys) != 1 || list.Keys[0].Key != "b" {
+		t.Errorf("%+v", list)
+	}
+}
+
 // BenchmarkSurvey walks over a million keys of one partition. It reports for how long the walk has the mutex at a time, by the
 // clock and by the processor's time, at most: the latter leaves out what the machine does beside it. And it reports for how
 // long a caller waits that comes meanwhile.

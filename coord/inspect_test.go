@@ -230,3 +230,37 @@ func TestInspect_WithoutACluster(t *testing.T) {
 		unlock(t, l)
 	})
 }
+
+// Locks that callers want are found among any number of those that none wants, however long these
+// are held. One of which the holder expects that callers wait is none of them.
+func TestTop_LongestWanted(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		for i := range 20 {
+			defer unlock(t, lock(t, c, fmt.Sprint("quiet ", i)))
+		}
+		for i := range 3 {
+			time.Sleep(time.Second)
+			key := fmt.Sprint("wanted ", i)
+			defer unlock(t, lock(t, c, key))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // it is seen meanwhile
+			defer cancel()
+			if _, err := c.Lock(ctx, key); !errors.Is(err, coord.ErrLocked) {
+				t.Fatal(err)
+			}
+		}
+		defer c.ExpectLong("wanted 0")()
+		if list, err := c.Top(t.Context(), 1, coord.LongestWanted); err != nil || len(list.Keys) != 1 || list.Keys[0].Key != "wanted 1" || !list.Keys[0].Wanted {
+			t.Errorf("%+v, %v", list, err)
+		}
+		list, err := c.Top(t.Context(), 100, coord.LongestWanted)
+		if err != nil || len(list.Keys) != 2 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		list, err = c.Top(t.Context(), 100, coord.LongestHeld)
+		i := slices.IndexFunc(list.Keys, func(k coord.KeySummary) bool { return k.Key == "wanted 0" })
+		if err != nil || i != 20 || list.Keys[i].Wanted {
+			t.Errorf("place %d of %+v, %v", i, list, err)
+		}
+	})
+}

@@ -27,13 +27,14 @@ const (
 
 // A question is what a node asks.
 type question struct {
-	About string   `json:"about"` // keys, held, top, waits, node, break or drain
-	Keys  [][]byte `json:"keys,omitempty"`
-	Names bool     `json:"names,omitempty"` // of keys: also the names of their holds
-	Most  int      `json:"most,omitempty"`  // of held and top
-	By    By       `json:"by,omitempty"`    // of top
-	Fence Fence    `json:"fence,omitempty"` // of break, and Keys[0]
-	Why   string   `json:"why,omitempty"`   // of break and drain
+	About  string   `json:"about"` // keys, held, top, waits, node, break or drain
+	Keys   [][]byte `json:"keys,omitempty"`
+	Names  bool     `json:"names,omitempty"`  // of keys: also the names of their holds
+	Most   int      `json:"most,omitempty"`   // of held and top
+	By     By       `json:"by,omitempty"`     // of top
+	Wanted bool     `json:"wanted,omitempty"` // of LongestHeld: LongestWanted; older nodes tell of all
+	Fence  Fence    `json:"fence,omitempty"`  // of break, and Keys[0]
+	Why    string   `json:"why,omitempty"`    // of break and drain
 }
 
 // A reply is what a node knows of keys.

@@ -20,7 +20,7 @@ type KeySummary struct {
 	Since    time.Time `json:"since,omitzero"`     // when that began, by this process's clock; zero: not known, or not yet
 	Turns    int       `json:"turns,omitempty"`    // as KeyHolder.Turns
 	Label    string    `json:"label,omitempty"`    // of WithLabel
-	Wanted   bool      `json:"wanted,omitempty"`   // others were seen to ask for the key since then, of the holder's process or through it; they may have given up
+	Wanted   bool      `json:"wanted,omitempty"`   // others were seen to ask for the key since then, of the holder's process or through it; they may have given up. Not where that expects long waits
 	Waiters  int       `json:"waiters,omitempty"`  // callers; of Held, those of the holder's process
 	Waiting  time.Time `json:"waiting,omitzero"`   // since when the first of the waiters waits, of those that are not Expected if there are any
 	Expected bool      `json:"expected,omitempty"` // the processes of all waiters expect that they wait for long (Coordinator.ExpectLong)
@@ -89,7 +89,11 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	if c.cluster != nil {
 		links = c.cluster.all()
 	}
-	all, missed := c.askAll(ctx, links, question{About: "top", Most: n, By: by})
+	first := question{About: "top", Most: n, By: by}
+	if by == LongestWanted {
+		first.By, first.Wanted = LongestHeld, true
+	}
+	all, missed := c.askAll(ctx, links, first)
 	list := KeyList{Unanswered: append(c.cluster.unlinked(links), missed...)}
 	list.merge(c, all, by)
 	q, size := question{About: "keys"}, 0
@@ -178,6 +182,9 @@ func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 		}
 	}
 	for _, s := range merged {
+		if by == LongestWanted && !s.Wanted {
+			continue
+		}
 		if s.Holder != nil || s.Waiters > 0 {
 			l.Keys = append(l.Keys, *s)
 		}
@@ -193,7 +200,7 @@ func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 	switch g := k.Given; {
 	case k.Locked:
 		s.Holder, s.Fence, s.Since, s.Turns, s.Label = p, k.Fence, c.ago(k.Held), k.Turns, k.Label
-		s.Wanted = k.Wanted
+		s.Wanted = k.Wanted && !k.Expected
 	case g != nil:
 		s.given = true
 		s.Holder = &Process{Name: ring.Process(g.Node), ID: g.Node, Session: g.Session}
@@ -229,7 +236,7 @@ func (s *KeySummary) addWaiters(o *KeySummary) {
 func (b By) compare(x, y KeySummary) int {
 	n := 0
 	switch b {
-	case LongestHeld:
+	case LongestHeld, LongestWanted:
 		n = earlierFirst(x.Since, y.Since)
 	case LongestWait:
 		n = cmp.Or(expectedLast(&x, &y), earlierFirst(x.Waiting, y.Waiting))

@@ -56,12 +56,12 @@ func TestJudge(t *testing.T) {
 		},
 		{
 			"a lock that others want", `Key "sku" is wanted, and callers may have given up. It is held by berta (vm:7), for 6h0m0s.`,
-			Overview{held: []coord.KeySummary{wanted}}, coord.NodeReport{},
+			Overview{stuck: []coord.KeySummary{wanted}}, coord.NodeReport{},
 		},
-		{"one that none wants", "", Overview{held: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: wanted.Since}}}, coord.NodeReport{}},
+		{"one that none wants", "", Overview{stuck: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: wanted.Since}}}, coord.NodeReport{}},
 		{
 			"one that is held for a moment", "",
-			Overview{held: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: now.Add(-time.Minute), Wanted: true}}}, coord.NodeReport{},
+			Overview{stuck: []coord.KeySummary{{Key: "sku", Holder: wanted.Holder, Since: now.Add(-time.Minute), Wanted: true}}}, coord.NodeReport{},
 		},
 		{
 			"the leadership", "", Overview{

@@ -30,7 +30,7 @@ type Overview struct {
 	Events     []Event            `json:"events,omitempty"`   // of all nodes, the newest first
 	Problems   []string           `json:"problems,omitempty"` // in plain words
 
-	held []coord.KeySummary // the same as Held, more of them
+	stuck []coord.KeySummary // locks that others want, held for longest
 }
 
 // A Node is a process, and what it tells of itself.
@@ -72,7 +72,7 @@ const (
 	mostKeys   = 10
 	mostEvents = 40
 	mostNodes  = 100 // that are asked
-	mostHeld   = 100 // keys among which it looks for those that others want
+	mostStuck  = 100 // locks that others want
 )
 
 // ask asks the nodes.
@@ -122,13 +122,14 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 		list coord.KeyList
 		err  error
 	}{
-		{by: coord.LongestHeld, most: mostHeld, to: &o.held}, {by: coord.LongestWait, most: mostKeys, to: &o.Waited},
+		{by: coord.LongestHeld, most: mostKeys, to: &o.Held}, {by: coord.LongestWait, most: mostKeys, to: &o.Waited},
 		{by: coord.MostTaken, most: mostKeys, to: &o.Taken}, {by: coord.MostWaitedFor, most: mostKeys, to: &o.Wanted},
+		{by: coord.LongestWanted, most: mostStuck, to: &o.stuck},
 	}
 	top := func(i int) { tops[i].list, tops[i].err = locks.Top(ctx, tops[i].most, tops[i].by) }
-	work.Go(func() { top(0) })
+	work.Go(func() { top(0); top(4) })
 	work.Go(func() { top(1) })
-	work.Go(func() { top(2); top(3) }) // a node takes four questions of another one at a time: these three, and Report
+	work.Go(func() { top(2); top(3) }) // these three and Report are ofTheOverview
 	work.Wait()
 	for _, x := range tops {
 		*x.to = x.list.Keys
@@ -139,7 +140,6 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 			o.lacks(u.Name, u.Reason)
 		}
 	}
-	o.Held = o.held[:min(len(o.held), mostKeys)]
 	o.Unowned = o.Partitions
 	for _, n := range o.Nodes {
 		if n.Report == nil {
@@ -218,7 +218,7 @@ func (o *Overview) judge(long time.Duration) {
 			say("Key ", strconv.Quote(k.Key), " is hot: ", strconv.Itoa(k.Waiters), " callers wait for it.")
 		}
 	}
-	for _, k := range o.held {
+	for _, k := range o.stuck {
 		held, waits := !k.Since.IsZero() && o.Time.Sub(k.Since) > longHold*long, !k.Waiting.IsZero() && o.Time.Sub(k.Waiting) > long
 		if k.Holder != nil && k.Wanted && held && !k.Expected && !waits {
 			say("Key ", strconv.Quote(k.Key), " is wanted, and callers may have given up. ", heldBy(&k, o.Time))

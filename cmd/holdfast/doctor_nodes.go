@@ -87,7 +87,7 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 		}
 	}
 	if len(all) == 0 {
-		d.ok("processes", "%d without a cluster", len(rest))
+		d.ok("processes", "%d without a cluster, which cannot be asked what they hold: the page of each tells (package debug)", len(rest))
 	}
 	if len(versions) > 1 {
 		var list []string
@@ -259,7 +259,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 // heldFor looks for a lock that is held on and on while callers come, wait, and give up: none of
 // them waits for long.
 func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
-	list, err := c.Top(ctx, mostHeld, coord.LongestHeld)
+	list, err := c.Top(ctx, mostWanted, coord.LongestWanted)
 	if err != nil {
 		return // what is wrong was said
 	}
@@ -279,10 +279,10 @@ func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 }
 
 // longHold is for how many times as long as a long wait a lock is held before doctor tells that
-// others want it, and mostHeld among how many it looks.
+// others want it, and mostWanted among how many of these it looks.
 const (
-	longHold = 12
-	mostHeld = 100
+	longHold   = 12
+	mostWanted = 100
 )
 
 // slowRenewal is what doctor calls a slow renewal of a node's session.

@@ -26,7 +26,7 @@ func topCommand(s *settings) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			order, ok := coord.ParseBy(by)
 			if !ok {
-				return fmt.Errorf("--by %q is none of held, wait, waiters, taken", by)
+				return fmt.Errorf("--by %q is none of held, wait, waiters, taken, wanted", by)
 			}
 			c, done, err := s.observe(cmd.Context())
 			if err != nil {
@@ -58,9 +58,9 @@ func topCommand(s *settings) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVarP(&n, "number", "n", 20, "how many")
-	cmd.Flags().StringVar(&by, "by", "held", "order: held or wait (longest), waiters (most), taken (most locks in one process)")
+	cmd.Flags().StringVar(&by, "by", "held", "order: held or wait (longest), waiters (most), taken (most locks in one process), wanted (held for longest, of those that others want)")
 	cmd.Flags().DurationVar(&every, "every", 0, "again after so long, until interrupted")
-	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"held", "wait", "waiters", "taken"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"held", "wait", "waiters", "taken", "wanted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
