@@ -51,8 +51,8 @@ type Options struct {
 //	POST /drain      form fields node and reason: drains a node, if Allow permits
 //
 // The nodes are asked once a second at most, however many look, and about each key once a second,
-// two keys at a time. A request that waits for longer than Options.Timeout, as others ask about
-// keys, is answered with 503.
+// two keys at a time, and none while the overview asks. A request that waits for longer than
+// twice Options.Timeout, as others ask, is answered with 503.
 func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	h := &handler{locks: locks}
 	if opts != nil {
@@ -64,8 +64,9 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	if h.opts.LongWait <= 0 {
 		h.opts.LongWait = longWait
 	}
-	h.looks = newLooks(make(chan struct{}, 1), h.ask)
-	h.keys = newKeyLooks(h.inspect)
+	nodes := newRoom()
+	h.looks = newLooks(nodes, ofTheOverview, h.ask)
+	h.keys = newKeyLooks(nodes, h.inspect)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.overview)
 	mux.HandleFunc("GET /json", h.overview)
@@ -139,7 +140,7 @@ func (h *handler) key(w http.ResponseWriter, r *http.Request) {
 	if key == "" {
 		key = r.URL.Query().Get("key")
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), h.opts.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), 2*h.opts.Timeout) // the overview may take one
 	defer cancel()
 	info, err := h.keys.look(ctx, key)
 	status := http.StatusOK

@@ -12,18 +12,56 @@ import (
 // keep is for how long an answer serves.
 const keep = time.Second
 
+// A room is for those that ask at the same time: a node answers four questions of another one at
+// a time, and the overview and the pages of keys ask the same nodes.
+type room struct {
+	door  chan struct{} // has an element while one takes its places, so that no two wait for each other's
+	taken chan struct{} // an element for each place that is taken
+}
+
+func newRoom() *room { return &room{make(chan struct{}, 1), make(chan struct{}, questions)} }
+
+// Questions that a look asks of a node at a time, at most.
+const (
+	questions     = 4 // all together
+	ofTheOverview = 4
+	ofAKey        = 2
+)
+
+// enter takes places. It reports false if ctx ends before.
+func (r *room) enter(ctx context.Context, places int) bool {
+	if !enter(ctx, r.door) {
+		return false
+	}
+	defer func() { <-r.door }()
+	for i := range places {
+		if !enter(ctx, r.taken) {
+			r.leave(i)
+			return false
+		}
+	}
+	return true
+}
+
+func (r *room) leave(places int) {
+	for range places {
+		<-r.taken
+	}
+}
+
 // looks asks the nodes once a second at most.
 type looks[T any] struct {
-	ask func(context.Context) T
-	of  chan struct{} // room for those that ask at the same time; shared with others
+	ask    func(context.Context) T
+	of     *room
+	places int // in it
 
 	turn  chan struct{} // has an element while the nodes are asked; protects what follows
 	last  T
 	asked time.Time // the end of the questions of last, so that slow nodes are not asked again at once; zero: there is no last
 }
 
-func newLooks[T any](of chan struct{}, ask func(context.Context) T) *looks[T] {
-	return &looks[T]{ask: ask, of: of, turn: make(chan struct{}, 1)}
+func newLooks[T any](of *room, places int, ask func(context.Context) T) *looks[T] {
+	return &looks[T]{ask: ask, of: of, places: places, turn: make(chan struct{}, 1)}
 }
 
 // look asks the nodes, or returns what they have told within the last second; ok is false if ctx
@@ -34,10 +72,10 @@ func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
 	}
 	defer func() { <-l.turn }()
 	if l.over() {
-		if !enter(ctx, l.of) {
+		if !l.of.enter(ctx, l.places) {
 			return t, false
 		}
-		defer func() { <-l.of }()
+		defer l.of.leave(l.places)
 		l.last = l.ask(context.WithoutCancel(ctx)) // others get the same answer
 		l.asked = time.Now()
 	}
@@ -56,11 +94,10 @@ func enter(ctx context.Context, room chan struct{}) bool {
 	}
 }
 
-// keyLooks asks about each key once a second at most, and about two keys at a time: a node answers
-// four questions of another one at a time, and these are two for each key.
+// keyLooks asks about each key once a second at most, and about two keys at a time.
 type keyLooks struct {
 	ask func(context.Context, string) (Key, error)
-	of  chan struct{}
+	of  *room
 
 	mu    sync.Mutex
 	keys  map[string]*keyLook // those that requests look at, or have lately; guarded by mu
@@ -78,8 +115,8 @@ type told struct {
 	err error
 }
 
-func newKeyLooks(ask func(context.Context, string) (Key, error)) *keyLooks {
-	return &keyLooks{ask: ask, of: make(chan struct{}, 2), keys: make(map[string]*keyLook)}
+func newKeyLooks(of *room, ask func(context.Context, string) (Key, error)) *keyLooks {
+	return &keyLooks{ask: ask, of: of, keys: make(map[string]*keyLook)}
 }
 
 var errCrowded = errors.New("too many keys are asked for at once: ask again")
@@ -115,7 +152,7 @@ func (k *keyLooks) use(key string) *keyLook {
 	}
 	l := k.keys[key]
 	if l == nil {
-		l = &keyLook{looks: newLooks(k.of, func(ctx context.Context) (t told) {
+		l = &keyLook{looks: newLooks(k.of, ofAKey, func(ctx context.Context) (t told) {
 			t.key, t.err = k.ask(ctx, key)
 			return t
 		})}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 func TestLooks_ASlowNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 0
-		l := newLooks(make(chan struct{}, 1), func(context.Context) *Overview {
+		l := newLooks(newRoom(), ofTheOverview, func(context.Context) *Overview {
 			rounds++
 			time.Sleep(2 * time.Second)
 			return &Overview{}
@@ -57,7 +58,7 @@ func TestKeyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		asked, now, most := map[string]int{}, 0, 0
-		k := newKeyLooks(func(ctx context.Context, key string) (x Key, err error) {
+		k := newKeyLooks(newRoom(), func(ctx context.Context, key string) (x Key, err error) {
 			mu.Lock()
 			asked[key]++
 			now++
@@ -111,5 +112,56 @@ func TestKeyLooks(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
+	})
+}
+
+// The overview and pages of keys together ask a node no more questions at a time than it answers.
+func TestLooks_OneRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		ask := func(n int64) {
+			x := now.Add(n)
+			most.Store(max(most.Load(), x))
+			time.Sleep(100 * time.Millisecond)
+			now.Add(-n)
+		}
+		nodes := newRoom()
+		page := newLooks(nodes, ofTheOverview, func(context.Context) int { ask(4); return 0 })
+		keys := newKeyLooks(nodes, func(context.Context, string) (k Key, err error) { ask(2); return k, nil })
+		var all sync.WaitGroup
+		for i := range 20 {
+			for _, key := range []string{"a", "b", "c"} {
+				all.Go(func() {
+					if _, err := keys.look(t.Context(), key); err != nil {
+						t.Errorf("request %d: %v", i, err)
+					}
+				})
+			}
+			all.Go(func() {
+				if _, ok := page.look(t.Context()); !ok {
+					t.Errorf("request %d has no page", i)
+				}
+			})
+		}
+		all.Wait()
+		if most.Load() != 4 {
+			t.Errorf("%d questions at a time, want 4", most.Load())
+		}
+		// A client that goes while it waits for the whole room leaves it to others.
+		time.Sleep(keep)
+		all.Go(func() { _, _ = keys.look(t.Context(), "a") })
+		synctest.Wait()
+		gone, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer leave()
+		if _, ok := page.look(gone); ok {
+			t.Error("the page is there")
+		}
+		if _, err := keys.look(t.Context(), "b"); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		if n := len(nodes.taken) + len(nodes.door); n != 0 {
+			t.Errorf("%d places are taken", n)
+		}
 	})
 }
