@@ -301,7 +301,7 @@ func (d *doctor) server(ctx context.Context, a *arbiter) {
 	}
 	info, err := c.Info(ctx).Result()
 	if err != nil {
-		d.warn("server", "permit INFO to the user: README has the ACL", "INFO: %v", err)
+		d.unknown("server", err)
 		return
 	}
 	fields := infoFields(info)

@@ -22,7 +22,7 @@ func (d *doctor) masters(ctx context.Context, a *arbiter) {
 	err := c.ForEachMaster(ctx, func(ctx context.Context, m *redis.Client) error {
 		x, what := &doctor{settings: d.settings}, "memory of "+m.Options().Addr
 		if info, err := m.Info(ctx, "memory").Result(); err != nil {
-			x.warn(what, "permit INFO to the user: README has the ACL", "INFO: %v", err)
+			x.unknown(what, err)
 		} else {
 			x.memory(what, infoFields(info))
 		}
@@ -37,6 +37,15 @@ func (d *doctor) masters(ctx context.Context, a *arbiter) {
 	slices.SortFunc(all, func(x, y *doctor) int { return strings.Compare(x.all[0].What, y.all[0].What) })
 	for _, x := range all {
 		d.all = append(d.all, x.all...)
+	}
+}
+
+// unknown says why INFO told nothing of a server.
+func (d *doctor) unknown(what string, err error) {
+	if strings.Contains(err.Error(), "NOPERM") {
+		d.warn(what, "permit INFO to the user: README has the ACL", "INFO: %v", err)
+	} else {
+		d.warn(what, "look after that server and the network to it", "it does not answer INFO: %v", err)
 	}
 }
 

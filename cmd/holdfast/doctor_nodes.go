@@ -149,7 +149,9 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 		if m.State == "dead" {
 			continue // the gossip is slower than the arbiter
 		}
-		seen++
+		if m.State != "unlisted" { // else it is none of those that have a session
+			seen++
+		}
 		switch {
 		case m.Self:
 		case m.Linked:
@@ -173,7 +175,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 			bad = true
 		}
 	}
-	if seen+r.MoreNodes < of {
+	if seen += r.MoreNodes; seen < of {
 		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, of)
 		bad = true
 	}

@@ -61,6 +61,7 @@ func TestDoctor_WhatANodeHears(t *testing.T) {
 		"a copy of the data":    {[]nodeView{report("anna", 0, copied)}, 1, "fail node anna"},
 		"a list that is cut":    {[]nodeView{report("anna", 119)}, 120, "ok node anna"},
 		"a node that is unseen": {[]nodeView{report("anna", 118)}, 120, "warn node anna"},
+		"unseen, and one lost":  {[]nodeView{report("anna", 118, lost)}, 120, "fail node dora, warn node anna"},
 	} {
 		d := &doctor{}
 		d.sessionless(x.all)
@@ -70,6 +71,9 @@ func TestDoctor_WhatANodeHears(t *testing.T) {
 		var got []string
 		for _, f := range d.all {
 			got = append(got, f.Level+" "+f.What)
+			if strings.HasPrefix(f.Text, "it sees ") && f.Text != "it sees 119 of 120 nodes" {
+				t.Errorf("%s: %s", name, f.Text)
+			}
 			if copies := strings.Contains(f.Do, "rotate-secret"); copies != (name == "a copy of the data") {
 				t.Errorf("%s: %+v", name, f)
 			}

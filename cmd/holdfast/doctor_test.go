@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
@@ -28,6 +30,29 @@ func TestDoctor_TheServersClock(t *testing.T) {
 		if f := d.all[0]; f.Level != x.level || !strings.Contains(f.Do, x.do) || x.observed && strings.Contains(f.Do, "step") ||
 			!x.observed && strings.Contains(f.Do, "No lock") {
 			t.Errorf("%+v: %+v", x, f)
+		}
+	}
+}
+
+// Only a user without the permission needs it. What else fails is the server's, or the network's.
+func TestDoctor_INFOFails(t *testing.T) {
+	n := newNamespace(t)
+	for _, x := range []struct {
+		options redis.Options
+		do      string
+	}{
+		{redis.Options{Addr: n.server.Addr, Username: "blind", Password: "p"}, "permit INFO"},
+		{redis.Options{Network: "unix", Addr: t.TempDir() + "/none"}, "network"},
+	} {
+		if err := n.client.Do(t.Context(), "acl", "setuser", "blind", "on", ">p", "+@all", "-info").Err(); err != nil {
+			t.Fatal(err)
+		}
+		c := redis.NewClient(&x.options)
+		defer c.Close()
+		d := &doctor{}
+		d.unknown("server", c.Info(t.Context(), "memory").Err())
+		if f := d.all[0]; f.Level != "warn" || !strings.Contains(f.Do, x.do) || strings.Contains(f.Do, "permit") != (x.do == "permit INFO") {
+			t.Errorf("%+v", f)
 		}
 	}
 }
