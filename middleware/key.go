@@ -107,10 +107,10 @@ func escape(b *strings.Builder, s string) {
 
 // PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the
 // handler, decoded: of "/orders/{id}" and PathValue("id"), or what another router has given to
-// [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were sent: of
-// /orders/4%32 "4%32". These are decoded here, so that one order has one key, however its path is
-// written; the router's own parameter stays as it was sent. Where the path leaves open whether a
-// value is decoded, the request is answered with 400.
+// [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were sent, of
+// /orders/4%32 "4%32", and so may Gin. These are decoded here, so that one order has one key,
+// however its path is written; the router's own parameter stays as it was sent. Where the path
+// leaves open whether a value is decoded, the request is answered with 400.
 //
 // The mux sets it before it calls the handler. So the middleware has to be around the handler that is registered and not around
 // the mux, where no request has path values: those are answered with 500, see [ErrPattern].
@@ -121,7 +121,10 @@ func PathValue(name string) KeyFunc {
 		if v == "" && !hasWildcard(r.Pattern, name) {
 			return "", fmt.Errorf("%w: {%s} in pattern %q", ErrPattern, name, r.Pattern)
 		}
-		if r.URL.RawPath != "" && strings.IndexByte(v, '%') >= 0 {
+		if bare(v) && len(v) <= coord.MaxKey { // almost all
+			return v, nil
+		}
+		if strings.IndexByte(v, '%') >= 0 {
 			var err error
 			if v, err = decoded(place, name, v, r); err != nil {
 				return "", err
@@ -131,20 +134,26 @@ func PathValue(name string) KeyFunc {
 	}
 }
 
-// decoded returns the value of a wildcard decoded once: routers that match RawPath give it as it
-// was sent. Which of the two v is, the path says: a value as sent is part of RawPath, and a decoded
-// one is not, but for paths made to confuse, such as /%37/%2537 with the value "%37".
+// decoded returns the value of a wildcard decoded once: routers that match RawPath, or, as Gin with
+// UseEscapedPath, EscapedPath, give it as it was sent. Which of the two v is, the path says: a value
+// as sent is part of it, and a decoded one is not, but for paths made to confuse, such as
+// /%37/%2537 with the value "%37".
 func decoded(place, name, v string, r *http.Request) (string, error) {
 	var sent, plain bool
 	if fills(r.Pattern, name) {
-		sent = strings.Contains(r.URL.RawPath+"/", "/"+v+"/")
-		plain = strings.HasSuffix(r.URL.Path, "/"+v)
-		for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		path := r.URL.RawPath
+		if path == "" {
+			path = r.URL.EscapedPath()
+		}
+		rest := strings.TrimPrefix(v, "/") // Gin's *id begins with one
+		sent = strings.Contains(path+"/", "/"+rest+"/")
+		plain = strings.HasSuffix(r.URL.Path, "/"+rest)
+		for segment := range strings.SplitSeq(path, "/") {
 			s, err := url.PathUnescape(segment)
 			plain = plain || err == nil && s == v
 		}
 	}
-	if !sent && !plain { // v is part of a segment, or what is outside has changed the path
+	if !sent && !plain && r.URL.RawPath != "" { // v is part of a segment, or what is outside has changed the path
 		sent, plain = strings.Contains(r.URL.RawPath, v), strings.Contains(r.URL.Path, v)
 	}
 	switch {
@@ -260,6 +269,16 @@ func checked(place, v string) (string, error) {
 func printable(v string) bool {
 	for i := range len(v) {
 		if v[i] < ' ' || v[i] > '~' {
+			return false
+		}
+	}
+	return v != ""
+}
+
+// bare reports whether v is such a text without escapes.
+func bare(v string) bool {
+	for i := range len(v) {
+		if v[i] < ' ' || v[i] > '~' || v[i] == '%' {
 			return false
 		}
 	}

@@ -179,6 +179,14 @@ func TestPathValuesThatWereSetAsTheyWereSent(t *testing.T) {
 		{"/files/%253%33", "/files/{rest...}", "rest", "%33", "%33"},  // which RawPath ends with
 		{"/a/%37/%2537", "/a/{x}/{y}", "y", "%37", ""},                // made to confuse
 		{"/a/%37/%2537", "/a/{x}/{y}", "y", "%2537", "%37"},
+		{"/orders/a%20b", "/orders/:id", "id", "a%20b", "a b"}, // as Gin with UseEscapedPath says
+		{"/orders/%61%20b", "/orders/:id", "id", "%61%20b", "a b"},
+		{"/orders/%2520", "/orders/:id", "id", "%2520", "%20"},
+		{"/orders/%2520", "/orders/:id", "id", "%20", "%20"}, // as the same with UnescapePathValues says
+		{"/orders/50%25", "/orders/{id:.+}", "id", "50%", "50%"},
+		{"/files/a%20/b", "/files/*rest", "rest", "/a%20/b", "/a /b"},
+		{"/files/%61%20/b", "/files/*rest", "rest", "/%61%20/b", "/a /b"},
+		{"/a/%20/%2520", "/a/{x}/{y}", "y", "%20", ""}, // made to confuse, too
 		{"/no-%37/%37/%2537", "/no-:id/:x/:y", "id", "%37", ""},
 	} {
 		r := post(x.target)

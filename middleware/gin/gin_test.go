@@ -346,3 +346,36 @@ func TestUse_WriterOfAnyType(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
+
+// However Gin is told to take parameters out of the path, the ways to write one make one key.
+func TestUse_OneKeyHoweverParametersAreTaken(t *testing.T) {
+	key := middleware.Key("order", middleware.PathValue("id"))
+	for _, set := range []func(*gin.Engine){
+		func(*gin.Engine) {},
+		func(e *gin.Engine) { e.UseRawPath = true },
+		func(e *gin.Engine) { e.UseRawPath, e.UnescapePathValues = true, false },
+		func(e *gin.Engine) { e.UseEscapedPath = true },
+		func(e *gin.Engine) { e.UseEscapedPath, e.UnescapePathValues = true, false },
+	} {
+		e, got := gin.New(), ""
+		set(e)
+		for _, path := range []string{"/orders/:id", "/all/*id"} {
+			e.POST(path, holdgin.Use(func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					var err error
+					if got, err = key(r); err != nil {
+						t.Error(err)
+					}
+				})
+			}))
+		}
+		for path, id := range map[string]string{
+			"/orders/a%20b": "a b", "/orders/%61%20b": "a b", "/orders/%2520": "%20", "/orders/%2520%37": "%207", "/orders/%61": "a",
+			"/all/a%20b": "/a b", "/all/%61%20b": "/a b", "/all/%2520": "/%20",
+		} {
+			if got = ""; ask(e, http.MethodPost, path) == nil || got != middleware.JoinKey("order", id) {
+				t.Errorf("%s, UseRawPath %v, UseEscapedPath %v, UnescapePathValues %v: key %q", path, e.UseRawPath, e.UseEscapedPath, e.UnescapePathValues, got)
+			}
+		}
+	}
+}
