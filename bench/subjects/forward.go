@@ -205,7 +205,12 @@ func othersKeys(ctx context.Context, c *coord.Coordinator, n int) (others, own [
 	}); err != nil {
 		return nil, nil, err
 	}
-	others, own = keysOf(c, false, "order-", n), keysOf(c, true, "order-", n)
+	if others, err = keysOf(c, false, "order-", n); err != nil {
+		return nil, nil, err
+	}
+	if own, err = keysOf(c, true, "order-", n); err != nil {
+		return nil, nil, err
+	}
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		before := c.Stats().Granted[coord.PathForwarded]
 		for _, key := range others {

@@ -147,11 +147,21 @@ func (r *httpRun) findKeys(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	path := func(own bool) string {
-		return "/?order=" + strings.TrimPrefix(keysOf(a.c, own, "order/", 1)[0], "order/")
+	path := func(own bool) (string, error) {
+		keys, err := keysOf(a.c, own, "order/", 1)
+		if err != nil {
+			return "", err
+		}
+		return "/?order=" + strings.TrimPrefix(keys[0], "order/"), nil
 	}
-	r.theirs = path(false)
-	r.mine, err = http.NewRequestWithContext(ctx, http.MethodPost, a.url+path(true), nil)
+	if r.theirs, err = path(false); err != nil {
+		return err
+	}
+	mine, err := path(true)
+	if err != nil {
+		return err
+	}
+	r.mine, err = http.NewRequestWithContext(ctx, http.MethodPost, a.url+mine, nil)
 	return err
 }
 

@@ -424,15 +424,19 @@ func bareClient(h *harness.Host) (*redis.Client, *harness.Counter) {
 	return client, count
 }
 
-// keysOf finds keys that the node owns, or that others do, of a cluster that has settled.
-func keysOf(c *coord.Coordinator, own bool, prefix string, n int) (keys []string) {
-	for i := 0; len(keys) < n; i++ {
+// keysOf finds keys that the node owns, or that others do, of a cluster that has settled. A cluster
+// that has lost a node, or its session, may have none.
+func keysOf(c *coord.Coordinator, own bool, prefix string, n int) (keys []string, err error) {
+	for i := range 1000 * (n + 1) {
 		key := prefix + strconv.Itoa(i)
 		if owner, ok := c.Owner(key); ok && owner.Self == own {
 			keys = append(keys, key)
 		}
+		if len(keys) == n {
+			return keys, nil
+		}
 	}
-	return keys
+	return nil, fmt.Errorf("of %d keys with this node as owner: %v, %d were found", n, own, len(keys))
 }
 
 // givenBack waits until the arbiter has acknowledged the release of every lock. It looks as often

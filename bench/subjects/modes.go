@@ -251,9 +251,12 @@ func openPairs(own bool, pair func(context.Context, *coord.Coordinator, string) 
 		if err != nil {
 			return nil, err
 		}
-		key := keysOf(v.Node, own, "catalogue-", 1)[0]
+		keys, err := keysOf(v.Node, own, "catalogue-", 1)
+		if err != nil {
+			return nil, err
+		}
 		return &opened{counters: []*harness.Counter{p.Count}, loop: func(ctx context.Context, n int) error {
-			return times(n, func(int) error { return pair(ctx, v.Node, key) })
+			return times(n, func(int) error { return pair(ctx, v.Node, keys[0]) })
 		}}, nil
 	}
 }
