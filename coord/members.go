@@ -365,8 +365,9 @@ func (m *members) await(check func(fresh bool) error) error {
 	}
 }
 
-// discover returns the gossip addresses that are registered at the arbiter. It asks unless all nodes are here, and the addresses
-// that it found last are theirs: as many may be here as then, of which one has left since.
+// discover returns the gossip addresses that are registered at the arbiter. It asks unless all nodes
+// are here, and the addresses that it found last are theirs: as many may be here as then, of which
+// one has left since. Nor is any missed: one that was killed may have another at its address by now.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	if n := x.heard.registered.Load(); n > 0 { // else there may be no ring yet
 		here := map[string]bool{x.ring.Gossip(): true}
@@ -376,7 +377,7 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 				n--
 			}
 		}
-		if n == 0 && !slices.ContainsFunc(x.begin.addrs, func(addr string) bool { return !here[addr] }) {
+		if n == 0 && x.missing() == 0 && !slices.ContainsFunc(x.begin.addrs, func(addr string) bool { return !here[addr] }) {
 			return x.begin.addrs, nil
 		}
 	}

@@ -3,6 +3,7 @@ package coord
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -100,4 +101,42 @@ func TestDiscover_ANodeThatHasLeft(t *testing.T) {
 	views.Publish([]ring.Node{b}, views.Now().Placement(), time.Now())
 	x.heard.registered.Store(1)
 	finds(b.Gossip)
+}
+
+// A node is killed, and another one starts at its address before its session is over. It is missed
+// until the arbiter is asked again, also where as many sessions are registered as nodes are here.
+func TestDiscover_ANodeAtTheAddressOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := enter(t, fallback.NewMemory(), &Options{})
+		views, err := ring.NewViews(c.opts.Partitions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &cluster{c: c, ring: &observing{views: views}}
+		x.members = newMembers(x)
+		a, b, next := ring.Node{Name: "a", Gossip: "10.0.0.1:7946"}, ring.Node{Name: "b", Gossip: "10.0.0.2:7946"}, ring.Node{Name: "next", Gossip: "10.0.0.2:7946"}
+		joins := func(n ring.Node) { register(t, c, n.Name, card{Node: n.Name, Gossip: n.Gossip}) }
+		search := func(want int) {
+			t.Helper()
+			if _, err := x.discover(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n := x.missing(); n != want {
+				t.Errorf("%d nodes are missed, want %d", n, want)
+			}
+		}
+		joins(a)
+		joins(b)
+		search(2)
+		time.Sleep(c.silenced()) // a server that was deposed may not know of b before
+		views.Publish([]ring.Node{a, next}, views.Now().Placement(), time.Now())
+		joins(next)
+		x.heard.registered.Store(3)
+		search(1)
+		if err := c.remote.ns.CloseSession(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		x.heard.registered.Store(2)
+		search(0)
+	})
 }
