@@ -311,7 +311,7 @@ func TestMissing(t *testing.T) {
 	all := declared(t, root(t))
 	for name, want := range map[string]bool{
 		"lease.Partition.freeze": false, "lease.Partition.melt": true, "coord.Options": false, "coord.Melt": true,
-		"Partition.freeze": false, "Partition.melt": true, "http.Server": false, "coord.releaser.again": false, "stock.md": false,
+		"Partition.freeze": false, "Partition.melt": true, "http.Server": false, "coord.releaser.done": false, "stock.md": false,
 		"holdfast.lock.wait.duration": false, "holdfast.lock.weight": true,
 	} {
 		if got := missing(all, name); got != want {
