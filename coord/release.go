@@ -212,9 +212,11 @@ func (c *Coordinator) sendAhead(partition uint32, name string) (sent bool) {
 		}
 	}()
 	batch := []fallback.Release{x}
-	left, _ := c.sendBatch(c.life.ctx, batch, c.briefly())
-	r.done(batch, left)
-	return len(left) == 0
+	if left, _ := c.sendBatch(c.life.ctx, batch, c.briefly()); len(left) > 0 {
+		return false
+	}
+	r.done(batch, nil)
+	return true
 }
 
 // resendReleases sends those again that failed, until the coordinator stops: apart from the others, which need not wait

@@ -93,6 +93,9 @@ func TestAReleaseThatFailsBeforeTheKeyIsAskedForIsSentAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if again := c.debts.releases.takeFailed(); len(again) > 0 {
+		t.Errorf("it is to be sent once more: %v", again)
+	}
 	if n := tries.Load(); n < 2 {
 		t.Errorf("the release was sent %d times", n)
 	}

@@ -185,15 +185,22 @@ func (n rounderSpace) TellRound(ctx context.Context) error {
 	return n.Rounder.TellRound(ctx)
 }
 
+// partitionsFail starts a coordinator, and has the server of the partitions fail over once "k" was
+// locked and given back.
+func partitionsFail(t *testing.T, a *rounder) *coord.Coordinator {
+	c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+	unlock(t, lock(t, c, "k"))
+	time.Sleep(time.Second) // the key is given back
+	a.RestorePartitions(a.Snapshot(), func(uint32) bool { return true })
+	return c
+}
+
 // While a server does not answer that is to end Graces, sessions are told nothing: each would renew, and each of their callers ask.
 func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
 		a.silent.Store(5)
-		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
-		unlock(t, lock(t, c, "k"))
-		time.Sleep(time.Second) // the key is given back
-		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		c := partitionsFail(t, a)
 		began := time.Now()
 		unlock(t, lock(t, c, "k"))
 		if took := time.Since(began); took >= 22*time.Second {
@@ -212,11 +219,8 @@ func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
 func TestGraceEndsEarly_ThoughACallFailsAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
-		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
-		unlock(t, lock(t, c, "k"))
-		time.Sleep(time.Second) // the key is given back
+		c := partitionsFail(t, a)
 		a.blind.Store(2)
-		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
 		began := time.Now()
 		unlock(t, lock(t, c, "k"))
 		if took := time.Since(began); took > 4*time.Second {
@@ -249,10 +253,7 @@ func TestGraceEndsEarly_TheLogSaysWhatHasEnded(t *testing.T) {
 func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
-		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
-		unlock(t, lock(t, c, "k"))
-		time.Sleep(time.Second) // the key is given back
-		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		c := partitionsFail(t, a)
 		unlock(t, lock(t, c, "k"))
 		time.Sleep(20 * time.Second) // renewals without a round
 		a.mu.Lock()
@@ -267,10 +268,7 @@ func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 func TestStats_GraceOfAPartition(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
-		c := start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
-		unlock(t, lock(t, c, "k"))
-		time.Sleep(time.Second) // the key is given back
-		m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+		c := partitionsFail(t, a)
 		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, coord.ErrUnavailable) {
 			t.Fatal(err)
 		}
