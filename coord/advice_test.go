@@ -53,15 +53,15 @@ func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := s.Client(t)
-	await.Within(t, time.Minute, "a replica", func() bool {
-		return strings.Contains(client.Info(t.Context(), "replication").Val(), "connected_slaves:1")
+	await.Within(t, time.Minute, "a replica that acknowledges", func() bool {
+		return strings.Contains(client.Info(t.Context(), "replication").Val(), "state=online")
 	})
 	for _, x := range []struct {
 		replicas int
 		told     bool
 	}{{0, true}, {1, false}} {
 		log := newRecords()
-		a := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Replicas: x.replicas})
+		a := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, Replicas: x.replicas, ReplicaTimeout: 10 * time.Second})
 		c := start(t, a, &coord.Options{Partitions: 1, Logger: slog.New(log)})
 		about := func() []record { return log.about("holdfast: the arbiter's settings make locks less safe") }
 		if x.told {
