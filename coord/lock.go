@@ -112,7 +112,9 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 			} else {
 				t, fence = p.Fresh(key, at)
 			}
-			*to = Lock{p, t, fence, key, ctx} // before Unlock: the caller's loads would wait for the stores else
+			// Before Unlock, as the caller's loads would wait for the stores else; and field by field, as the
+			// compiler makes a literal apart from it, and copies it.
+			to.p, to.t, to.fence, to.key, to.ctx = p, t, fence, key, ctx
 			p.mu.Unlock()
 			if p.traced {
 				c.noteGranted(p, *to, PathOwn, 0)
