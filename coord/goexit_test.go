@@ -135,6 +135,39 @@ func TestGoexit_Acquire(t *testing.T) {
 	})
 }
 
+// A Close that a function of the caller's breaks off lets further calls of Close return, and the session is
+// renewed no more.
+func TestGoexit_Close(t *testing.T) {
+	for name, breaks := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("broken") }} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				o := &coord.Options{SessionTTL: 5 * time.Second, Trace: &coord.Trace{Lost: func(coord.LossError) { breaks() }}}
+				c, err := coord.New(context.Background(), a, withFew(o))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lock(t, c, "k")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				go func() {
+					defer func() { _ = recover() }()
+					_ = c.Close(ctx)
+				}()
+				time.Sleep(2 * time.Second)
+				if err := c.Close(ctx); err == nil || !strings.Contains(err.Error(), "Options.Trace") {
+					t.Errorf("got %v", err)
+				}
+				other := start(t, a, nil)
+				l, err := other.Lock(t.Context(), "k") // when the session is over
+				if err != nil {
+					t.Fatal(err)
+				}
+				unlock(t, l)
+			})
+		})
+	}
+}
+
 // Partitions whose calls were ended are acquired, and given away, some time later.
 func TestGoexit_Partitions(t *testing.T) {
 	takes.Seconds(t)

@@ -55,7 +55,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	x.mu.Unlock()
 	round, since, changed := x.now()
 	tableInGrace := c.remote.graceEnds.Load() != 0
-	if tableInGrace && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < x.lasts() {
+	if tableInGrace && !x.by.Openings() && guard.TableGrace || round != "" && c.since(since) < x.lasts() && !x.over(ctx, round, since) {
 		x.await(ctx, changed, c.opts.RenewEvery) // the table is in Grace, or another session ends them
 		return true
 	}
@@ -72,6 +72,16 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 func (x *rounds) lasts() time.Duration {
 	c := x.c
 	return max(c.graceTime()/2, c.roundAge()+c.silence()+c.opts.RetryEvery)
+}
+
+// over reports whether a round is complete, and the session that began it has had the time to end
+// its Graces. Those of a failover since then need another one.
+func (x *rounds) over(ctx context.Context, round string, since time.Time) bool {
+	if x.c.since(since) < x.c.roundAge()+2*x.c.opts.RetryEvery {
+		return false
+	}
+	r, err := x.renew(ctx, fallback.RoundCall{Ask: true})
+	return err == nil && r.Round.Name == round && r.Round.Complete
 }
 
 // await waits until the round is another one, or a hint comes, for a while at most.

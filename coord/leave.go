@@ -21,15 +21,40 @@ import (
 // expires with the session. Further calls wait for the first and return the same.
 func (c *Coordinator) Close(ctx context.Context) error {
 	if c.life.closes.CompareAndSwap(false, true) { // no sync.Once: time stands still in a bubble of testing/synctest while a goroutine waits for one
+		defer close(c.life.closed)
+		c.life.closeErr = errCloseBroken
+		defer c.abandon()
 		if c.opts.Observe {
 			c.life.closeErr = c.closeObserver()
 		} else {
 			c.life.closeErr = c.close(ctx)
 		}
-		close(c.life.closed)
+		return c.life.closeErr
 	}
 	<-c.life.closed
 	return c.life.closeErr
+}
+
+var errCloseBroken = errors.New("coord: Close: it did not come to its end: a function of Options.Trace, or the Logger, panicked or ended its goroutine")
+
+// abandon ends what Close has left, if a function of the caller's has broken it off. The session
+// expires.
+func (c *Coordinator) abandon() {
+	if c.life.closeErr != errCloseBroken {
+		return
+	}
+	c.life.stop(ErrClosed)
+	c.awaitGoroutines()
+	if s := c.sessions.current(); s != nil {
+		s.stopListening()
+	}
+	if c.cluster != nil {
+		_ = c.cluster.net.Close()
+		_ = c.cluster.ring.Leave(c.life.ctx)
+	}
+	if c.remote.ns != nil {
+		_ = c.remote.ns.Close()
+	}
 }
 
 func (c *Coordinator) close(ctx context.Context) error {

@@ -20,8 +20,8 @@ type renewal struct {
 // renew keeps the session alive. It returns why it died, or nil when the coordinator stops. A call
 // that is not answered within CallTimeout is made again, beside it: the answer to either counts.
 func (c *Coordinator) renew(ctx context.Context, s *session) error {
-	answers, over := make(chan renewal), make(chan struct{})
-	defer close(over)
+	answers, done := make(chan renewal), make(chan struct{})
+	defer close(done)
 	timer := time.NewTimer(c.renewEvery() - c.since(s.opened)) // a newcomer has waited
 	defer timer.Stop()
 	waiting := false              // for the answer to the call that was made last
@@ -63,7 +63,6 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			waiting, confirmed = false, r.sent
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
-			s.seen.told(r.Expiry, r.sent, c.now())
 			s.rounds.told(r.Round)
 			c.seen(r.Renewal)
 			c.clearDoubts()
@@ -81,19 +80,25 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		}
 		waiting, last = true, sent
 		timer.Reset(c.opts.CallTimeout)
-		c.life.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, over) })
+		c.life.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, done) })
 	}
 }
 
 // renewOnce makes a call of Renew.
-func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time, to chan<- renewal, over <-chan struct{}) {
+func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time, to chan<- renewal, done <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	defer cancel()
+	over := s.rounds.alone(ctx)
+	asked := c.now()
 	r, err := c.remote.ns.Renew(ctx, s.ID, c.renewing(s))
-	c.called(OpRenew, sent, err)
+	c.called(OpRenew, asked, err)
+	if err == nil {
+		s.seen.told(r.Expiry, asked, c.now())
+	}
+	over()
 	select {
 	case to <- renewal{r, sent, err}:
-	case <-over:
+	case <-done:
 	}
 }
 

@@ -20,6 +20,7 @@ type rounds struct {
 	hints chan struct{}   // capacity 1: the round may be another one
 	sight chan struct{}   // capacity 1: sighted is not empty
 	pass  chan chan error // for verify: to look at all that the session has
+	calls chan struct{}   // capacity 1: a renewal is on its way
 
 	mu      mutex[leafRank] // protects what follows
 	round   string          // of the table, as it was told last; "" for none
@@ -36,7 +37,7 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 		return nil
 	}
 	x := &rounds{
-		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error),
+		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error), calls: make(chan struct{}, 1),
 		changed: make(chan struct{}), sighted: make(map[uint32]bool),
 	}
 	if c.silence()+c.roundAge() >= c.graceTime() {
@@ -129,6 +130,7 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	c := x.c
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
+	defer x.alone(call)()
 	reg := c.renewing(x.s)
 	reg.Round = r
 	sent := c.now()
@@ -145,6 +147,23 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 		x.told(a.Round)
 	}
 	return a, err
+}
+
+// alone waits for the renewal that is on its way, for RetryEvery at most. The next one knows what that
+// is told then: the table of Options.AllReplicas may take the session for a missing one else.
+func (x *rounds) alone(ctx context.Context) (over func()) {
+	if x == nil {
+		return func() {}
+	}
+	timer := time.NewTimer(x.c.opts.RetryEvery)
+	defer timer.Stop()
+	select {
+	case x.calls <- struct{}{}:
+		return func() { <-x.calls }
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() {}
 }
 
 // speak says for each round that all which the session has is reclaimed, once that is so, until ctx ends (E3).

@@ -129,6 +129,8 @@ type rounder struct {
 	expiry int64      // that the session was told last, if there is one
 	at     time.Time  // when
 	stale  int        // renewals with a lower one
+	slow   time.Duration
+	tell   func(ctx context.Context) error // gives all sessions the hint
 }
 
 type rounderSpace struct {
@@ -142,6 +144,7 @@ func (a *rounder) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	if err != nil {
 		return nil, err
 	}
+	a.tell = n.(fallback.Rounder).TellRound
 	return rounderSpace{n, n.(fallback.Rounder), a}, nil
 }
 
@@ -158,7 +161,7 @@ func (n rounderSpace) Graces(ctx context.Context, partitions []uint32) []fallbac
 	return all
 }
 
-// Renew notes whether a session knows what it was told at an earlier moment.
+// Renew notes whether a session knows what it was told at an earlier moment. Its answer is slow.
 func (n rounderSpace) Renew(ctx context.Context, id string, reg fallback.Registration) (fallback.Renewal, error) {
 	n.a.mu.Lock()
 	defer n.a.mu.Unlock()
@@ -167,6 +170,11 @@ func (n rounderSpace) Renew(ctx context.Context, id string, reg fallback.Registr
 	}
 	r, err := n.Namespace.Renew(ctx, id, reg)
 	n.a.expiry, n.a.at = r.Expiry, time.Now()
+	if slow := n.a.slow; slow > 0 {
+		n.a.mu.Unlock()
+		time.Sleep(slow)
+		n.a.mu.Lock()
+	}
 	return r, err
 }
 
@@ -260,6 +268,47 @@ func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 		defer a.mu.Unlock()
 		if a.ends.Load() == 0 || a.stale > 0 {
 			t.Errorf("Graces were ended %d times, %d renewals did not know what was told before", a.ends.Load(), a.stale)
+		}
+	})
+}
+
+// So do those that would be on their way together with another one.
+func TestGraceEndsEarly_RenewalsOfASessionComeOneAfterAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
+		a.mu.Lock()
+		a.slow = 300 * time.Millisecond
+		a.mu.Unlock()
+		for range 300 { // each has the session renewed
+			if err := a.tell(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.stale > 0 {
+			t.Errorf("%d renewals did not know what was told before", a.stale)
+		}
+	})
+}
+
+// A round that is complete makes another failover wait for nothing: all sessions are asked anew.
+func TestGraceEndsEarly_AfterAnotherFailover(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a := &rounder{Memory: m}
+		c := start(t, a, &coord.Options{SessionTTL: 35 * time.Second, Margin: 3500 * time.Millisecond, Grace: 42 * time.Second})
+		unlock(t, lock(t, c, "k"))
+		time.Sleep(time.Second) // the key is given back
+		for range 2 {
+			m.RestorePartitions(m.Snapshot(), func(uint32) bool { return true })
+			began := time.Now()
+			unlock(t, lock(t, c, "k"))
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("the key was had after %v, and delta, M and 1 s are 8 s", took)
+			}
+			time.Sleep(4 * time.Second)
 		}
 	})
 }

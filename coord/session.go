@@ -69,7 +69,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 		stop()
 		return nil, err
 	}
-	s.stopListening = stop
+	s.stopListening = sync.OnceFunc(stop)
 	s.seen.told(r.Expiry, sent, c.now())
 	s.rounds.told(r.Round)
 	c.seen(r)
