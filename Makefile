@@ -159,7 +159,7 @@ mutants:
 
 # Each condition and call of the Lua scripts taken out: the differential test has to notice, or one of the tests that OTHERS names. Those of
 # which none does are listed in lua_mutants_test.go, with a reason.
-OTHERS ?= ^Test(Every|ARead|Clock|Epochs|Secret|Request|Server|OnlyQueues|New|Cold|Grace|Restarted|Attach|Partition|Verify|Observer|AllReplicas)
+OTHERS ?= ^Test(Every|ARead|Clock|Epochs|Secret|Request|Server|OnlyQueues|New|Cold|Grace|Restarted|Attach|Partition|Verify|Observer|AllReplicas|Replicas|ASession)
 lua-mutants: redis
 	nice go test -timeout 0 -v -run LuaMutants ./fallback/redisarbiter -lua.mutants -lua.others '$(OTHERS)'
 

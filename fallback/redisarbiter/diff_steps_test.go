@@ -75,14 +75,22 @@ func unlocks(session, name string) move {
 // writes adopts a hold of partition 0, with a token above all.
 func writes(session, name string) move {
 	return func(x *twins, ctx context.Context) (string, error) {
-		epoch := x.present()
-		row := fallback.Row{Identity: id(session, 1), Token: max(fallback.MakeToken(epoch, math.MaxUint32/2), x.peek(0).Rows[name].Token+1)}
-		claims := []fallback.Claims{{Holds: []fallback.Claim{{Key: name, Row: row, Owned: epoch}}}}
-		return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) (fallback.Restored, error) {
-			r := n.Restore(ctx, claims)[0]
-			return r, r.Err
-		}, plainRestored)
+		return x.write(ctx, session, name, max(fallback.MakeToken(x.present(), math.MaxUint32/2), x.peek(0).Rows[name].Token+1))
 	}
+}
+
+// writesWithoutToken adopts one whose token is lower than any that was given out.
+func writesWithoutToken(session, name string) move {
+	return func(x *twins, ctx context.Context) (string, error) { return x.write(ctx, session, name, 0) }
+}
+
+func (x *twins) write(ctx context.Context, session, name string, token fallback.Token) (string, error) {
+	row := fallback.Row{Identity: id(session, 1), Token: token}
+	claims := []fallback.Claims{{Holds: []fallback.Claim{{Key: name, Row: row, Owned: x.present()}}}}
+	return both(x, fmt.Sprintf("Restore(%+v)", claims), func(n fallback.Namespace) (fallback.Restored, error) {
+		r := n.Restore(ctx, claims)[0]
+		return r, r.Err
+	}, plainRestored)
 }
 
 func acquires(session string) move {
@@ -313,6 +321,15 @@ func moved(p uint32) move {
 func renamed(p uint32) move {
 	return func(x *twins, ctx context.Context) (string, error) {
 		return x.writtenByAt(ctx, p, "another name", false)
+	}
+}
+
+// processUntold makes the record of a partition one of a server that does not tell its process.
+func processUntold(p uint32) move {
+	return func(x *twins, ctx context.Context) (string, error) {
+		x.log = append(x.log, fmt.Sprintf("process untold(%d)", p))
+		injure.State(x.store, "ns", func(_ *fallback.Sessions, parts []fallback.Partition) { parts[p].Process = "" })
+		return "", x.client.HSet(ctx, recordKey(p), "u", "").Err()
 	}
 }
 

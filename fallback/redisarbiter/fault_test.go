@@ -439,6 +439,9 @@ func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
 		return wrong(err, b.Dead) == nil
 	}
 	await.Within(t, patience, "that it is dead is acknowledged", func() bool { return dead() && buried() })
+	if s.Client(t).HExists(t.Context(), sessionsKey, "").Val() {
+		t.Error("what was written for WAIT stays")
+	}
 	await.Within(t, patience, "the replica has acknowledged all there is", func() bool {
 		return strings.Contains(s.Client(t).Info(t.Context(), "replication").Val(), ",offset="+info(t, s, "master_repl_offset")+",")
 	})
@@ -488,6 +491,9 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 	})
 	if after := info(t, s, "cmdstat_hset"); after == before {
 		t.Error("an Acquire that was executed before writes nothing, and WAIT is about nothing")
+	}
+	if s.Client(t).HExists(t.Context(), recordKey(3), "").Val() {
+		t.Error("what was written for WAIT stays")
 	}
 	var d fallback.Demotion
 	await.Within(t, patience, "Demote is acknowledged", func() bool {

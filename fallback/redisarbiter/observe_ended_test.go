@@ -2,6 +2,7 @@ package redisarbiter_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +66,43 @@ func TestObserver_ALongerGraceWaitsForTheBuried(t *testing.T) {
 	}
 	if _, err := n.Open(t.Context(), "young", fallback.Registration{TTL: time.Hour}); err != nil {
 		t.Errorf("when the entry is gone: %v", err)
+	}
+}
+
+// A session that a process has seen stand still is dead as soon as it asks, before the next renewal
+// sweeps. One that was renewed since is not.
+func TestObserver_DeclaresDeadWhatItAsksAbout(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, observed, diffSettings)
+	openSession(t, n, "a")
+	beat, ttl := entryOf(t, c, "a")
+	if redisarbiter.AgeSession(n, "a", beat-1, ttl); deadSession(t, n, "a").Dead {
+		t.Fatal("declared dead by a beat of before")
+	}
+	if redisarbiter.AgeSession(n, "a", beat, ttl); !deadSession(t, n, "a").Dead {
+		t.Error("not declared dead")
+	}
+	if _, ttl := entryOf(t, c, "a"); ttl != 0 {
+		t.Errorf("the time to live of its entry is %d", ttl)
+	}
+}
+
+// A beat is no time: the entry of a process whose clock says 1970 stays until the session is seen
+// to stand still.
+func TestObserver_ABeatIsNoTime(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n := attachTo(t, c, observed, diffSettings)
+	openSession(t, n, "a")
+	text := c.HGet(t.Context(), sessionsKey, "s:a").Val()
+	_, rest, _ := strings.Cut(text, " ")
+	if err := c.HSet(t.Context(), sessionsKey, "s:a", "1 "+rest).Err(); err != nil {
+		t.Fatal(err)
+	}
+	openSession(t, n, "b")
+	if beat, ttl := entryOf(t, c, "a"); beat != 1 || ttl == 0 {
+		t.Errorf("its entry: got beat %d, time to live %d", beat, ttl)
+	}
+	if deadSession(t, n, "a").Dead {
+		t.Error("it is dead")
 	}
 }

@@ -68,7 +68,7 @@ var aboutSessions = []move{
 func TestMemoryAndRedisWithAllReplicasDoTheSame(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
-	x := newTwins(t, &redisarbiter.Options{ColdStart: true, AllReplicas: 1, ReplicaTimeout: 10 * time.Second}) // a replica may be slow to answer
+	x := newTwins(t, onAllPatiently)
 	for _, s := range stories {
 		if ofTable(s.name) {
 			x.deck = []move{s.move}
@@ -192,6 +192,34 @@ func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
 	attachTo(t, c, &redisarbiter.Options{ColdStart: true, AllReplicas: 1}, replicas)
 	if _, err := plain.Renew(t.Context(), "a", fallback.Registration{TTL: 10 * time.Second}); !errors.Is(err, fallback.ErrMismatch) || !strings.Contains(err.Error(), "made anew with Options.AllReplicas") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Each entry would be waited for after a failover: renewals sweep those that have expired, in some
+// seconds. Without the option an opening does.
+func TestAllReplicas_RenewalsSweepNowAndThen(t *testing.T) {
+	t.Parallel()
+	for _, opts := range []*redisarbiter.Options{cold, onAll} {
+		s, clock := redistest.StartClocked(t, always...)
+		c := s.Client(t)
+		follow(t, s, always...)
+		n := attachTo(t, c, opts, replicas)
+		openSession(t, n, "a")
+		for second, swept := range map[int64]bool{5: false, 0: opts == onAll} {
+			is := false
+			await.Within(t, patience, "a renewal within that second", func() bool {
+				now := time.Now()
+				err := errors.Join(clock.Set(time.Unix((now.Unix()/16+1)*16+second, 0).Sub(now)), c.HSet(t.Context(), sessionsKey, "s:brief", "1 10000 ").Err())
+				if _, err2 := n.Renew(t.Context(), "a", fallback.Registration{TTL: time.Hour}); err != nil || err2 != nil {
+					t.Fatal(err, err2)
+				}
+				is = !c.HExists(t.Context(), sessionsKey, "s:brief").Val()
+				return c.Time(t.Context()).Val().Unix()%16 == second
+			})
+			if is != swept {
+				t.Errorf("AllReplicas is %d, in second %d: swept: %t, want %t", opts.AllReplicas, second, is, swept)
+			}
+		}
 	}
 }
 
