@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -94,6 +95,7 @@ func newRoot() *cobra.Command {
 		Long: "Look at distributed locks, free them, and run commands under them.\n\n" +
 			"The arbiter is given by --url or HOLDFAST_URL, the namespace by --namespace or HOLDFAST_NAMESPACE. What can write to the\n" +
 			"arbiter may look at the locks and free them: the nodes trust it for that. Begin with \"holdfast doctor\".",
+		Version:      version(),
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			s.out = &printer{w: cmd.OutOrStdout(), json: s.json}
@@ -117,6 +119,14 @@ func newRoot() *cobra.Command {
 	root.AddCommand(topCommand(s), inspectCommand(s), locksCommand(s), nodesCommand(s), partitionsCommand(s), keyCommand(s),
 		breakCommand(s), drainCommand(s), rotateCommand(s), doctorCommand(s), lockCommand(s), electCommand(s))
 	return root
+}
+
+// version is the one that go install was asked for. Built in a clone it is "(devel)", or names the commit.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
 }
 
 func env(name, without string) string {
