@@ -229,8 +229,8 @@ ROUNDS ?= 20
 overhead:
 	go run ./internal/overhead -rounds $(ROUNDS)
 
-# A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 does it in a clone. See RELEASING.md.
-release:
+# A release: sets versions, checks, commits and tags; pushes nothing. DRY=1 leaves it at a clone. See RELEASING.md.
+release: redis
 	go run ./internal/release $(if $(DRY),-dry) $(if $(APART),-apart) $(VERSION)
 
 # What differs from the last release in what packages export.
