@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ const apidiff = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 // compare prints what differs in the APIs of the released modules between a tag and the working
 // tree, and reports whether anything is incompatible. Without a tag there is nothing to compare
 // with.
-func compare(root, last string) (incompatible bool, err error) {
+func compare(ctx context.Context, root, last string) (incompatible bool, err error) {
 	if last == "" {
 		fmt.Println("release: no tag to compare APIs with")
 		return false, nil
@@ -23,10 +24,10 @@ func compare(root, last string) (incompatible bool, err error) {
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	old := filepath.Join(tmp, "old")
-	if _, err := run(root, "git", "clone", "-q", "--branch", last, root, old); err != nil {
+	if _, err := run(ctx, root, "git", "clone", "-q", "--branch", last, root, old); err != nil {
 		return false, err
 	}
-	before, err := Modules(old)
+	before, err := Modules(ctx, old)
 	if err != nil {
 		return false, err
 	}
@@ -42,17 +43,17 @@ func compare(root, last string) (incompatible bool, err error) {
 		files := make(map[string]string)
 		for name, dir := range map[string]string{"old": old, "new": root} {
 			files[name] = filepath.Join(tmp, name+".export")
-			if _, err := run(filepath.Join(dir, m.Dir), "go", "run", apidiff, "-m", "-w", files[name], m.Path); err != nil {
+			if _, err := run(ctx, filepath.Join(dir, m.Dir), "go", "run", apidiff, "-m", "-w", files[name], m.Path); err != nil {
 				return false, err
 			}
 		}
-		out, err := run(root, "go", "run", apidiff, "-m", files["old"], files["new"])
+		out, err := run(ctx, root, "go", "run", apidiff, "-m", files["old"], files["new"])
 		if err != nil {
 			return false, err
 		}
 		fmt.Printf("%s since %s:\n%s", m.Path, last, out)
 		incompatible = incompatible || strings.Contains(string(out), "Incompatible changes")
 	}
-	compile, err := beside(old, root, before)
+	compile, err := beside(ctx, old, root, before)
 	return incompatible || !compile, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,8 +26,8 @@ func ascending(a, b string) int {
 // base returns the tag that a version is compared with, the last one below it; empty: there is
 // none. A version is above all tags, or a further one of an older line: v0.1.3 after v0.1.2, also
 // if there is v0.2.0. The version may be empty: then it is the last tag.
-func base(root, version string) (string, error) {
-	out, err := run(root, "git", "tag", "--list", "v*")
+func base(ctx context.Context, root, version string) (string, error) {
+	out, err := run(ctx, root, "git", "tag", "--list", "v*")
 	if err != nil {
 		return "", err
 	}
@@ -74,17 +75,17 @@ func permits(before, version string, incompatible bool) error {
 // beside builds the modules of the last tag with this root in the place of theirs, as a program has
 // them that has raised the root alone. It reports whether all compile: what they use of the root's
 // internal packages is in no API. They are in a clone, which it changes.
-func beside(old, root string, before []Module) (compile bool, err error) {
+func beside(ctx context.Context, old, root string, before []Module) (compile bool, err error) {
 	compile = true
 	for _, m := range before {
 		if !m.Released || m.Dir == "." {
 			continue
 		}
 		dir := filepath.Join(old, m.Dir)
-		if _, err := run(dir, "go", "mod", "edit", "-replace="+Path+"="+root); err != nil {
+		if _, err := run(ctx, dir, "go", "mod", "edit", "-replace="+Path+"="+root); err != nil {
 			return false, err
 		}
-		if _, err := run(dir, "go", "build", "-mod=mod", "-o", os.DevNull, "./..."); err != nil {
+		if _, err := run(ctx, dir, "go", "build", "-mod=mod", "-o", os.DevNull, "./..."); err != nil {
 			fmt.Printf("%s does not compile beside this root:\n%v\n", m.Path, err)
 			compile = false
 		}

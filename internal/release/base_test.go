@@ -73,7 +73,7 @@ func TestRelease_BuildsModulesOfBeforeBesideThisRoot(t *testing.T) {
 			}
 			write(t, at, text)
 		}
-		all, err := Modules(root)
+		all, err := Modules(t.Context(), root)
 		if err != nil || len(all) != 2 || !strings.HasSuffix(all[1].Path, "/fence") {
 			t.Fatal(all, err)
 		}
@@ -82,7 +82,7 @@ func TestRelease_BuildsModulesOfBeforeBesideThisRoot(t *testing.T) {
 	old, before := module("F")
 	for function, want := range map[string]bool{"F": true, "G": false} {
 		root, _ := module(function)
-		if compile, err := beside(old, root, before); compile != want || err != nil {
+		if compile, err := beside(t.Context(), old, root, before); compile != want || err != nil {
 			t.Errorf("beside a root with %s: %t, %v", function, compile, err)
 		}
 	}

@@ -27,14 +27,14 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := Modules(root)
+	all, err := Modules(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A version that was never used: the go command keeps what it has got from a proxy for ever.
 	version := "v0.0.1-test." + strconv.FormatInt(time.Now().UnixNano(), 36)
 	proxy := t.TempDir()
-	if err := Publish(root, proxy, version); err != nil {
+	if err := Publish(t.Context(), root, proxy, version); err != nil {
 		t.Fatal(err)
 	}
 	cache := goenv(t, "GOMODCACHE")
@@ -73,10 +73,17 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 		if *buildAll {
 			args = slices.Delete(args, 1, 2)
 		}
+		bin := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir, cmd.Env = t.TempDir(), append(env, "GOBIN="+t.TempDir())
+		cmd.Dir, cmd.Env = t.TempDir(), append(env, "GOBIN="+bin)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("go install: %v\n%s", err, out[max(0, len(out)-1000):])
+			t.Fatalf("go install: %v\n%s", err, out[max(0, len(out)-1000):])
+		}
+		if !*buildAll {
+			return
+		}
+		if out, err := run(t.Context(), bin, filepath.Join(bin, "holdfast"), "--version"); err != nil || string(out) != "holdfast version "+version+"\n" {
+			t.Errorf("holdfast --version: %q, %v", out, err)
 		}
 	})
 	if released < 5 {

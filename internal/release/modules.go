@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Path is that of the module at the repository's root; the others are below it.
@@ -39,7 +41,7 @@ func (m Module) IsCommand() bool { return strings.HasPrefix(m.Dir, "cmd/") }
 var unreleased = []string{"bench", "examples/", "internal/", "middleware/matrix", "middleware/ordertest"}
 
 // Modules returns the modules below root, sorted by directory.
-func Modules(root string) ([]Module, error) {
+func Modules(ctx context.Context, root string) ([]Module, error) {
 	var all []Module
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		switch {
@@ -50,7 +52,7 @@ func Modules(root string) ([]Module, error) {
 		case d.Name() != "go.mod":
 			return nil
 		}
-		m, err := read(root, file)
+		m, err := read(ctx, root, file)
 		all = append(all, m)
 		return err
 	})
@@ -59,8 +61,8 @@ func Modules(root string) ([]Module, error) {
 }
 
 // read reads a go.mod.
-func read(root, file string) (Module, error) {
-	out, err := run(filepath.Dir(file), "go", "mod", "edit", "-json", file)
+func read(ctx context.Context, root, file string) (Module, error) {
+	out, err := run(ctx, filepath.Dir(file), "go", "mod", "edit", "-json", file)
 	if err != nil {
 		return Module{}, err
 	}
@@ -93,17 +95,17 @@ func read(root, file string) (Module, error) {
 }
 
 // unreplace takes a module's replacements out of a go.mod.
-func (m Module) unreplace(file string) error {
+func (m Module) unreplace(ctx context.Context, file string) error {
 	args := []string{"mod", "edit"}
 	for _, path := range m.Replaces {
 		args = append(args, "-dropreplace="+path)
 	}
-	_, err := run(filepath.Dir(file), "go", append(args, file)...)
+	_, err := run(ctx, filepath.Dir(file), "go", append(args, file)...)
 	return err
 }
 
 // Set makes the modules require each other at a version.
-func Set(root string, all []Module, version string) error {
+func Set(ctx context.Context, root string, all []Module, version string) error {
 	for _, m := range all {
 		args := []string{"mod", "edit"}
 		for _, path := range m.Requires {
@@ -112,21 +114,22 @@ func Set(root string, all []Module, version string) error {
 		if len(args) == 2 {
 			continue
 		}
-		if _, err := run(filepath.Join(root, m.Dir), "go", args...); err != nil {
+		if _, err := run(ctx, filepath.Join(root, m.Dir), "go", args...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// run returns what a command prints.
-func run(dir, name string, args ...string) ([]byte, error) {
+// run returns what a command prints. It ends the command when ctx ends, as Ctrl-C does.
+func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	if name == "git" { // the clone may be another user's
 		args = append([]string{"-c", "safe.directory=*"}, args...)
 	}
-	cmd := exec.Command(name, args...)
+	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
@@ -136,7 +139,7 @@ func run(dir, name string, args ...string) ([]byte, error) {
 }
 
 // files returns what is in the working tree, slash-separated, without what Git ignores.
-func files(root string) ([]string, error) {
-	out, err := run(root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+func files(ctx context.Context, root string) ([]string, error) {
+	out, err := run(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), err
 }

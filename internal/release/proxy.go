@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -13,12 +14,12 @@ import (
 
 // Publish writes the released modules into dir as a module proxy has them (GOPROXY=file://dir), as
 // they would be tagged with the version: what is in the working tree, without what Git ignores.
-func Publish(root, dir, version string) error {
-	all, err := Modules(root)
+func Publish(ctx context.Context, root, dir, version string) error {
+	all, err := Modules(ctx, root)
 	if err != nil {
 		return err
 	}
-	list, err := files(root)
+	list, err := files(ctx, root)
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,7 @@ func Publish(root, dir, version string) error {
 		if !m.Released {
 			continue
 		}
-		if err := publish(root, dir, version, m, own(m, all, list)); err != nil {
+		if err := publish(ctx, root, dir, version, m, own(m, all, list)); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 	}
@@ -50,7 +51,7 @@ func own(m Module, all []Module, files []string) (list []string) {
 	return list
 }
 
-func publish(root, dir, version string, m Module, files []string) error {
+func publish(ctx context.Context, root, dir, version string, m Module, files []string) error {
 	at := filepath.Join(dir, filepath.FromSlash(m.Path), "@v")
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err
@@ -64,12 +65,12 @@ func publish(root, dir, version string, m Module, files []string) error {
 		return err
 	}
 	for _, path := range m.Requires {
-		if _, err := run(at, "go", "mod", "edit", "-require="+path+"@"+version, tmp); err != nil {
+		if _, err := run(ctx, at, "go", "mod", "edit", "-require="+path+"@"+version, tmp); err != nil {
 			return err
 		}
 	}
 	if m.IsCommand() {
-		if err := m.unreplace(tmp); err != nil {
+		if err := m.unreplace(ctx, tmp); err != nil {
 			return err
 		}
 	}

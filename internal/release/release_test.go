@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path"
 	"path/filepath"
@@ -19,7 +20,7 @@ func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := Modules(root)
+	all, err := Modules(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,14 +54,14 @@ func TestRelease_SetsVersionsAndTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := files(root)
+	list, err := files(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	git := func(args ...string) string {
 		t.Helper()
-		out, err := run(dir, "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+		out, err := run(t.Context(), dir, "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +83,7 @@ func TestRelease_SetsVersionsAndTags(t *testing.T) {
 		write(t, filepath.Join(dir, f), string(text))
 	}
 	write(t, filepath.Join(dir, "CHANGELOG.md"), "# Changelog\n\n## [Unreleased]\n\n- Something.\n")
-	git("init", "-q")
+	git("init", "-q", "-b", "main")
 	for _, c := range [][2]string{{"user.name", "t"}, {"user.email", "t@example.com"}, {"commit.gpgsign", "false"}} {
 		git("config", c[0], c[1])
 	}
@@ -90,13 +91,13 @@ func TestRelease_SetsVersionsAndTags(t *testing.T) {
 	git("commit", "-q", "-m", "all")
 
 	checked := 0
-	pass := func(string, string) error { checked++; return nil }
+	pass := func(context.Context, string, string) error { checked++; return nil }
 	for _, bad := range []string{"", "0.9.0", "v0.9", "v2.0.0", "v0.9.0-rc1", "v00.9.0"} {
-		if _, err := release(dir, bad, pass); err == nil {
+		if _, err := inClone(t.Context(), dir, bad, false, pass); err == nil {
 			t.Errorf("version %q is taken", bad)
 		}
 	}
-	tags, err := release(dir, "v0.9.0", pass)
+	tags, err := inClone(t.Context(), dir, "v0.9.0", false, pass)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +122,14 @@ func TestRelease_SetsVersionsAndTags(t *testing.T) {
 			t.Errorf("%s lacks %q: %v", file, want, err)
 		}
 	}
-	if _, err := release(dir, "v0.9.0", pass); err == nil {
+	if _, err := inClone(t.Context(), dir, "v0.9.0", false, pass); err == nil {
 		t.Error("a version is released twice")
 	}
-	if _, err := release(dir, "v0.9.1", pass); err == nil || !strings.Contains(err.Error(), "Unreleased") {
+	if _, err := inClone(t.Context(), dir, "v0.9.1", false, pass); err == nil || !strings.Contains(err.Error(), "Unreleased") {
 		t.Errorf("a release without an entry in the changelog: %v", err)
 	}
 	write(t, filepath.Join(dir, "new"), "")
-	if _, err := release(dir, "v0.9.1", pass); err == nil || !strings.Contains(err.Error(), "commit") {
+	if _, err := inClone(t.Context(), dir, "v0.9.1", false, pass); err == nil || !strings.Contains(err.Error(), "commit") {
 		t.Errorf("a release of a tree with changes: %v", err)
 	}
 }
