@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -130,13 +131,20 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
-	cmd.Env = append(os.Environ(), "GOWORK=off")
+	// What a clone has in common with one of before is not compiled again: its directory is in no package.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+goflags()+" -trimpath")
 	out, err := cmd.Output()
 	if err != nil {
 		return out, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, stderr.Bytes())
 	}
 	return out, nil
 }
+
+// goflags are those of the environment or of go env -w.
+var goflags = sync.OnceValue(func() string {
+	out, _ := exec.Command("go", "env", "GOFLAGS").Output()
+	return strings.TrimSpace(string(out))
+})
 
 // files returns what is in the working tree, slash-separated, without what Git ignores.
 func files(ctx context.Context, root string) ([]string, error) {
