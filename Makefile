@@ -54,8 +54,6 @@ tests:
 # Each arbiter on its store: kills, restarts, restores, promotions, and what it costs at rest.
 arbiters: export GOFLAGS := $(RACE)
 arbiters: databases etcd zookeeper ferretdb kubeapiserver versitygw
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v pgbouncer >/dev/null; then \
-	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null || echo "without pgbouncer one test is skipped" >&2; fi
 	@failed=; \
 	check() { d=$$1; shift; echo "== $$d"; (cd $$d && go test -count=1 -timeout 30m -v "$$@") || failed="$$failed $$d"; }; \
 	check fallback/redisquorum . -arbiters.full; \
@@ -246,10 +244,11 @@ redis:
 	    echo "redis-server is missing. Install it (apt install redis-server, brew install redis) and try again." >&2; exit 1; \
 	  fi; }
 
-# PostgreSQL and MariaDB, for the tests of the fence and of arbiters; without root these tests are skipped where a server is missing.
+# PostgreSQL, pgbouncer and MariaDB, for the tests of the fence and of arbiters; without root these tests are skipped where a server is missing.
 databases:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  missing=; ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing=postgresql; \
+	  command -v pgbouncer >/dev/null || missing="$$missing pgbouncer"; \
 	  command -v mariadb-install-db >/dev/null || missing="$$missing mariadb-server"; \
 	  if [ -n "$$missing" ]; then \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null || \
