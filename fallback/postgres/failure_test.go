@@ -3,14 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/postgres"
@@ -240,56 +235,6 @@ func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
 		injuries = append(injuries, lines.Restored(s.copied, func() { s.must(`DELETE FROM hf.locks`) })...)
 	}
 	storetest.NoTwoHolders(t, start, injuries...)
-}
-
-// pgbouncer hands a connection to another client after each transaction.
-func TestPostgres_BehindPgbouncerInTransactionMode(t *testing.T) {
-	takes.Seconds(t)
-	s := startServer(t)
-	const program = "/usr/sbin/pgbouncer"
-	if _, err := os.Stat(program); err != nil {
-		t.Skip("pgbouncer is not installed (apt install pgbouncer)")
-	}
-	dir := filepath.Join(s.dir, "pooler")
-	s.run("mkdir", dir)
-	ini := filepath.Join(dir, "ini")
-	text := fmt.Sprintf("[databases]\npostgres = host=%s user=app\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = %s\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 3\n", s.dir, dir)
-	if err := os.WriteFile(ini, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := s.as(program, "-q", ini)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	config := s.config("app")
-	direct := config.ConnConfig.Copy()
-	config.ConnConfig.Host, config.ConnConfig.Port = dir, 6432
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // prepared statements need pgbouncer 1.21
-	n := again(t, func() (fallback.Namespace, error) {
-		return postgres.New(config, &postgres.Options{Table: "hf.locks", ColdStart: true}).Attach(t.Context(), settings)
-	})
-	defer n.Close()
-	if a := lock(t, n, alice); a.Verdict != fallback.Granted {
-		t.Errorf("Lock: %+v", a)
-	}
-	if _, err := n.Listen(t.Context(), "alice", func(fallback.Message) {}); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "Listen") {
-		t.Errorf("Listen through the pooler: %v", err)
-	}
-	both := attach(t, postgres.New(config, &postgres.Options{Table: "hf.locks", Listen: direct}))
-	heard := make(chan fallback.Message, 10)
-	stop, err := both.Listen(t.Context(), "alice", func(m fallback.Message) { heard <- m })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	lock(t, n, bob)
-	if m := <-heard; m.Kind != fallback.Ask {
-		t.Errorf("heard %+v", m)
-	}
 }
 
 // A server that acknowledges what no standby has is told of.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -34,7 +35,7 @@ type Options struct {
 	Conns int
 
 	// Listen tells how to connect for messages (LISTEN). It is needed where New's config leads through a pooler in
-	// transaction mode, such as pgbouncer's, which loses them. Nil: as New's config.
+	// transaction or statement mode, such as pgbouncer's, which loses them. Nil: as New's config.
 	Listen *pgx.ConnConfig
 
 	// Mute leaves messages out. A caller that waits for a key of the arbiter asks again every coord.Options.RetryEvery.
@@ -65,19 +66,22 @@ func New(config *pgxpool.Config, opts *Options) fallback.Arbiter {
 			s.opts.Listen = s.config.ConnConfig.Copy()
 		}
 	}
-	s.sql = statementsFor(s.opts.Table)
+	sql := statementsFor(quoted(s.opts.Table))
+	sql.whole = strings.Contains(s.opts.Table, ".")
+	s.sql.Store(&sql)
 	records := &fallback.RecordsOptions{ColdStart: s.opts.ColdStart, Deposable: true}
 	if s.opts.Mute {
 		return fallback.NewRecords(s, records)
 	}
-	return fallback.NewRecords(&talker{s}, records)
+	return fallback.NewRecords(&talker{store: s}, records)
 }
 
 // store is the table of the records, a [fallback.Records].
 type store struct {
 	config *pgxpool.Config
 	opts   Options
-	sql    statements
+	sql    atomic.Pointer[statements]
+	pooled atomic.Bool // there is a pooler between
 
 	mu     sync.Mutex // protects what follows
 	opened int        // that are not closed
@@ -128,6 +132,7 @@ const pulseConns = 8
 func (s *store) pool(conns int32) (*pgxpool.Pool, error) {
 	c := s.config.Copy()
 	limit(c.ConnConfig)
+	s.unprepared(c)
 	c.MaxConns, c.MinConns, c.MinIdleConns = conns, 0, 0
 	p, err := pgxpool.NewWithConfig(context.Background(), c)
 	if err != nil {
@@ -176,6 +181,10 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn)
 			p.Reset() // the name in the config may lead to the new primary by now, and no connection of before does
 		}
 		c.Release()
+		if lacksPrepared(err) {
+			s.notice()
+			continue
+		}
 		if !ended || ctx.Err() != nil || h == writing && !pgconn.SafeToRetry(err) {
 			break
 		}
@@ -188,8 +197,11 @@ func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent,
 // prepare checks the server's settings, and makes the table if it is missing.
 func (s *store) prepare(ctx context.Context) error {
 	return s.do(ctx, "/s", reading, func(c *pgxpool.Conn) error {
-		missing, err := s.check(ctx, c)
+		x, missing, err := s.check(ctx, c)
 		if err == nil && missing {
+			if sql := s.sql.Load(); !sql.whole && x.schema != nil {
+				s.pin(sql, *x.schema)
+			}
 			err = s.create(ctx, c)
 		}
 		return err
@@ -197,7 +209,7 @@ func (s *store) prepare(ctx context.Context) error {
 }
 
 func (s *store) create(ctx context.Context, c *pgxpool.Conn) error {
-	_, err := c.Exec(ctx, Table(s.opts.Table))
+	_, err := c.Exec(ctx, create(s.sql.Load().table))
 	if code := codeOf(err); code == "23505" || code == "42P07" {
 		return nil // another process was faster
 	}
@@ -212,30 +224,44 @@ func codeOf(err error) string {
 	return ""
 }
 
-// check refuses settings with which the server may lose what it acknowledged.
-func (s *store) check(ctx context.Context, c *pgxpool.Conn) (missing bool, err error) {
+// check refuses settings with which the server may lose what it acknowledged, notices a pooler, and
+// finds the table.
+func (s *store) check(ctx context.Context, c *pgxpool.Conn) (x session, missing bool, err error) {
 	var version int
-	var fsync, commit string
-	var standby bool
+	var fsync string
+	var off, standby bool
 	var persistence *string
-	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('fsync'), current_setting('synchronous_commit'),
-		pg_is_in_recovery(), (SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1))`, s.sql.table).
-		Scan(&version, &fsync, &commit, &standby, &persistence)
+	err = c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+		current_setting('synchronous_commit') = 'off' AND `+atStart("synchronous_commit")+` = 'off', pg_is_in_recovery(),
+		pg_backend_pid(), `+atStart("search_path")+`, current_setting('search_path') <> `+atStart("search_path")+`, current_setting('role') <> 'none',
+		COALESCE(n.nspname, current_schema())::text, t.relpersistence::text
+		FROM (SELECT to_regclass($1) AS oid) r LEFT JOIN pg_class t ON t.oid = r.oid LEFT JOIN pg_namespace n ON n.oid = t.relnamespace`, s.plain(), s.sql.Load().table).
+		Scan(&version, &fsync, &off, &standby, &x.pid, &x.path, &x.set, &x.role, &x.schema, &persistence)
+	if err == nil && x.pid != c.Conn().PgConn().PID() && !s.pooled.Load() {
+		s.notice()
+	}
 	switch {
 	case err != nil:
-		return false, err
+		return x, false, err
 	case standby: // it may have been deposed a moment ago
-		return false, errStandby
+		return x, false, errStandby
 	case version < 130000:
-		return false, refusal("the server's version is %d, must be 130000 or later", version)
+		return x, false, refusal("the server's version is %d, must be 130000 or later", version)
 	case fsync == "off":
-		return false, refusal("fsync is off, so the server may lose locks when its machine stops: set it to on")
-	case commit == "off":
-		return false, refusal("synchronous_commit is off, so the server acknowledges locks that it may lose: set it to on, for this role at least")
+		return x, false, refusal("fsync is off, so the server may lose locks when its machine stops: set it to on")
+	case off:
+		return x, false, refusal("synchronous_commit is off, so the server acknowledges locks that it may lose: set it to on, for this role at least")
 	case persistence != nil && *persistence != "p":
-		return false, refusal("table %s is unlogged or temporary, so the server loses it when it stops: ALTER TABLE ... SET LOGGED", s.opts.Table)
+		return x, false, refusal("table %s is unlogged or temporary, so the server loses it when it stops: ALTER TABLE ... SET LOGGED", s.opts.Table)
 	}
-	return persistence == nil, nil
+	missing = persistence == nil
+	return x, missing, s.locate(x, missing)
+}
+
+// atStart is a setting as it was when the session began: what has been set since may be of another
+// client of a pooler.
+func atStart(setting string) string {
+	return `(SELECT reset_val FROM pg_settings WHERE name = '` + setting + `')`
 }
 
 var errStandby = errors.New("postgres: the server is a standby: give the config its primary (target_session_attrs=read-write)")
@@ -254,13 +280,13 @@ func refusal(format string, args ...any) error {
 func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 	err = s.do(ctx, "/s", reading, func(c *pgxpool.Conn) error {
 		advice = nil
-		if _, err := s.check(ctx, c); err != nil {
+		if _, _, err := s.check(ctx, c); err != nil {
 			return err
 		}
 		var names, commit, cure string
 		var standbys int
-		err := c.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-			(SELECT count(*) FROM pg_stat_replication)`).Scan(&names, &commit, &standbys)
+		err := c.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), `+atStart("synchronous_commit")+`,
+			(SELECT count(*) FROM pg_stat_replication)`, s.plain()).Scan(&names, &commit, &standbys)
 		switch {
 		case err != nil || standbys == 0:
 			return err
@@ -294,7 +320,15 @@ var denials = map[string]string{
 }
 
 func denied(err error) error {
-	if text := denials[codeOf(err)]; text != "" {
+	text := denials[codeOf(err)]
+	if codeOf(err) == "08P01" {
+		for _, x := range refusedByPooler {
+			if strings.Contains(err.Error(), x.words) {
+				text = x.text
+			}
+		}
+	}
+	if text != "" {
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	}
 	return err

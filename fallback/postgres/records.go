@@ -20,8 +20,10 @@ func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".
 
 // Table returns the statement that creates the table of the records, for a migration. Half of each page is free at first, and no
 // index has what changes, so an update leaves the indexes alone (HOT).
-func Table(table string) string {
-	return `CREATE TABLE IF NOT EXISTS ` + quoted(table) + ` (
+func Table(table string) string { return create(quoted(table)) }
+
+func create(table string) string {
+	return `CREATE TABLE IF NOT EXISTS ` + table + ` (
 	key     text COLLATE "C" PRIMARY KEY,
 	version bigint NOT NULL,
 	value   text NOT NULL
@@ -36,10 +38,13 @@ const timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
 
 // updates is update of several records. It locks them in the order of their keys, whatever the plan,
 // so that two of them do not each wait for the other.
-type statements struct{ table, view, load, update, updates, insert string }
+type statements struct {
+	table, view, load, update, updates, insert string
 
-func statementsFor(name string) statements {
-	table := quoted(name)
+	whole bool // the table has its schema
+}
+
+func statementsFor(table string) statements {
 	return statements{
 		table: table,
 		view:  `SELECT value FROM ` + table + ` WHERE key = $1`,
@@ -49,15 +54,15 @@ func statementsFor(name string) statements {
 ) h LEFT JOIN ` + table + ` r ON r.key = ANY($1::text[])`,
 		update: `UPDATE ` + table + ` r SET version = c.next, value = c.value
 FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) c (key, version, next, value)
-WHERE r.key = c.key AND r.version = c.version AND ` + server + ` = $1 RETURNING r.key`,
+WHERE r.key = c.key AND r.version = c.version AND ` + server + ` = $1 RETURNING r.key, ` + lasting,
 		updates: `WITH c AS MATERIALIZED (
 	SELECT r.key, c.version, c.next, c.value FROM ` + table + ` r
 	JOIN unnest($2::text[], $3::bigint[], $4::bigint[], $5::text[]) c (key, version, next, value) ON r.key = c.key AND r.version = c.version
 	WHERE ` + server + ` = $1 ORDER BY r.key FOR NO KEY UPDATE OF r
-) UPDATE ` + table + ` r SET version = c.next, value = c.value FROM c WHERE r.key = c.key AND r.version = c.version RETURNING r.key`,
+) UPDATE ` + table + ` r SET version = c.next, value = c.value FROM c WHERE r.key = c.key AND r.version = c.version RETURNING r.key, ` + lasting,
 		insert: `INSERT INTO ` + table + ` (key, version, value)
 SELECT c.key, c.next, c.value FROM unnest($2::text[], $3::bigint[], $4::text[]) c (key, next, value)
-WHERE ` + server + ` = $1 ON CONFLICT DO NOTHING RETURNING key`,
+WHERE ` + server + ` = $1 ON CONFLICT DO NOTHING RETURNING key, ` + lasting,
 	}
 }
 
@@ -68,12 +73,12 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	}
 	defer func() { err = errors.Join(denied(err), s.Close()) }()
 	err = s.do(ctx, key, reading, func(c *pgxpool.Conn) error {
-		missing, err := s.check(ctx, c)
+		_, missing, err := s.check(ctx, c)
 		if err != nil || missing {
 			return err
 		}
 		var text string
-		switch err := c.QueryRow(ctx, s.sql.view, key).Scan(&text); {
+		switch err := c.QueryRow(ctx, s.sql.Load().view, s.plain(), key).Scan(&text); {
 		case err == nil:
 			value = []byte(text)
 		case !errors.Is(err, pgx.ErrNoRows):
@@ -99,7 +104,7 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 }
 
 func (s *store) read(ctx context.Context, c *pgxpool.Conn, keys []string) (look fallback.Look, err error) {
-	rows, err := c.Query(ctx, s.sql.load, keys)
+	rows, err := c.Query(ctx, s.sql.Load().load, keys)
 	if err != nil {
 		return look, err
 	}
@@ -143,23 +148,24 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		keys, versions = append(keys, x.Key), append(versions, version)
 		next, values = append(next, rand.Int64()), append(values, string(x.Value))
 	}
-	done := make([]bool, len(changes))
+	sql, done := s.sql.Load(), make([]bool, len(changes))
 	note := func(rows pgx.Rows) error {
 		var key string
-		_, err := pgx.ForEachRow(rows, []any{&key}, func() error { done[at[key]] = true; return nil })
+		_, err := pgx.ForEachRow(rows, []any{&key, nil}, func() error { done[at[key]] = true; return nil })
 		return err
 	}
 	err := s.do(ctx, changes[0].Key, writing, func(c *pgxpool.Conn) error {
+		clear(done)
 		var b pgx.Batch
 		if len(keys) > 0 {
-			update := s.sql.updates
+			update := sql.updates
 			if len(keys) == 1 {
-				update = s.sql.update
+				update = sql.update
 			}
 			b.Queue(update, server, keys, versions, next, values).Query(note)
 		}
 		if len(newKeys) > 0 {
-			b.Queue(s.sql.insert, server, newKeys, newNext, newValues).Query(note)
+			b.Queue(sql.insert, server, newKeys, newNext, newValues).Query(note)
 		}
 		return c.SendBatch(ctx, &b).Close()
 	})

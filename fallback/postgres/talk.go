@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +19,10 @@ import (
 )
 
 // talker is a store with messages: NOTIFY and LISTEN.
-type talker struct{ *store }
+type talker struct {
+	*store
+	deaf atomic.Pointer[error] // nil: messages come, or the server is away
+}
 
 // channel returns the name of a channel in the database, of 63 characters at most.
 func channel(name string) string {
@@ -44,7 +50,7 @@ const probeFor = 5 * time.Second
 func (t *talker) Receive(ctx context.Context, channels []string, handle func(string), lost func()) (func(), error) {
 	c, err := t.listen(ctx, channels)
 	if err != nil {
-		return nil, err
+		return nil, denied(err)
 	}
 	life, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -60,8 +66,13 @@ func (t *talker) Receive(ctx context.Context, channels []string, handle func(str
 			case <-time.After(again):
 			}
 			again = min(max(2*again, 50*time.Millisecond), 2*time.Second)
-			if c, err = t.listen(life, channels); err == nil {
+			c, err = t.listen(life, channels)
+			switch {
+			case err == nil:
+				t.deaf.Store(nil)
 				lost()
+			case errors.Is(err, fallback.ErrRefused):
+				t.deaf.Store(&err)
 			}
 		}
 	})
@@ -88,7 +99,16 @@ func closeConn(c *pgx.Conn) {
 	_ = c.Close(ctx)
 }
 
-// listen makes a connection that has got its own first message: a pooler in transaction mode loses it.
+// Advise tells as well of a pooler that loses messages, and did not when the process began.
+func (t *talker) Advise(ctx context.Context) ([]string, error) {
+	advice, err := t.store.Advise(ctx)
+	if deaf := t.deaf.Load(); deaf != nil {
+		advice = append(advice, fmt.Sprintf("keys are handed over late, as messages do not come: %v", *deaf))
+	}
+	return advice, err
+}
+
+// listen makes a connection that has got its own first message.
 func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, err error) {
 	config := t.opts.Listen.Copy()
 	if before := t.config.BeforeConnect; before != nil {
@@ -112,10 +132,17 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 			return c, err
 		}
 	}
+	if err := t.keeps(ctx, c); err != nil {
+		return c, err
+	}
+	var listen, unlisten strings.Builder
 	for _, name := range channels {
-		if _, err := c.Exec(ctx, `LISTEN `+channel(name)); err != nil {
-			return c, failed(err)
-		}
+		listen.WriteString(`LISTEN ` + channel(name) + `; `)
+		unlisten.WriteString(`UNLISTEN ` + channel(name) + `; `)
+	}
+	pid, err := askPID(ctx, c, listen.String())
+	if err != nil {
+		return c, failed(err)
 	}
 	// From another connection: what a connection sends itself comes with the answer, also through a pooler.
 	if err := t.Send(ctx, []fallback.Mail{{Channel: channels[0]}}); err != nil {
@@ -125,10 +152,63 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 	defer cancel()
 	if _, err := c.WaitForNotification(wait); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return c, fmt.Errorf("%w: no message comes back within %v, as behind a pooler in transaction mode: set postgres.Options.Listen to a connection "+
-				"that leads to the server itself, or Mute", fallback.ErrRefused, probeFor)
+			t.unlisten(ctx, config, unlisten.String(), pid)
+			return c, errDeaf
 		}
 		return c, err
 	}
 	return c, nil
+}
+
+// errDeaf says that a pooler loses messages.
+var errDeaf = refusal("no message comes back, as behind a pooler in transaction or statement mode: set postgres.Options.Listen to a connection " +
+	"that leads to the server itself, or Mute")
+
+// keeps refuses a connection that its pooler lends to others between two transactions. It looks
+// before LISTEN, which would stay with the server's process, and have it tell other clients what is
+// not for them. It does not find every such pooler.
+func (t *talker) keeps(ctx context.Context, c *pgx.Conn) error {
+	first, err := askPID(ctx, c, "")
+	if err != nil || first == c.PgConn().PID() { // there is no pooler
+		return err
+	}
+	var other uint32
+	if err := t.do(ctx, "", reading, func(x *pgxpool.Conn) (err error) { other, err = askPID(ctx, x.Conn(), ""); return err }); err != nil {
+		return err
+	}
+	again, err := askPID(ctx, c, "")
+	if err == nil && (other == first || again != first) {
+		err = errDeaf
+	}
+	return err
+}
+
+// askPID executes statements, and returns the number of the server's process that did.
+func askPID(ctx context.Context, c *pgx.Conn, statements string) (pid uint32, err error) {
+	results := c.PgConn().Exec(ctx, statements+`SELECT pg_backend_pid()`)
+	for results.NextResult() {
+		if r := results.ResultReader(); r.NextRow() {
+			n, parsed := strconv.ParseUint(string(r.Values()[0]), 10, 32)
+			pid, err = uint32(n), parsed
+		}
+	}
+	return pid, errors.Join(err, results.Close())
+}
+
+// unlistenTries is how often a connection is asked for, of which a pooler has up to as many at
+// work.
+const unlistenTries = 20
+
+// unlisten takes back a LISTEN that has stayed with a process of the server. It may not find that.
+func (t *talker) unlisten(ctx context.Context, config *pgx.ConnConfig, statements string, pid uint32) {
+	c, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return
+	}
+	defer closeConn(c)
+	for range unlistenTries {
+		if at, err := askPID(ctx, c, statements); err != nil || at == pid {
+			return
+		}
+	}
 }

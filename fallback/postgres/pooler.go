@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// A pooler in transaction mode, such as pgbouncer's, gives each transaction to any of its
+// connections of the server, with what other clients have left there: a SET, a prepared statement.
+// So nothing here outlives a transaction, tables have their whole names, and what makes writes
+// durable goes with each of them.
+
+// lasting has a transaction wait for the server's disk, and for standbys if the role's are waited
+// for, whatever synchronous_commit another client of a pooler has left. It counts at the commit.
+const lasting = `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true)
+	WHEN 'local' THEN set_config('synchronous_commit', NULL, true) END`
+
+// session has what the connection's server says of what holds for a session, or would without a
+// pooler.
+type session struct {
+	pid    uint32  // of the server's process
+	path   string  // search_path as it was when the session began
+	set    bool    // search_path has been set since
+	role   bool    // role has been set, since or before
+	schema *string // of the table, or in which it would be made
+}
+
+// plain is a mode for statements that prepares none for another call.
+func (s *store) plain() pgx.QueryExecMode {
+	if mode := s.config.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeSimpleProtocol {
+		return mode
+	}
+	return pgx.QueryExecModeExec
+}
+
+// unprepared has new connections of a pool prepare no statements, once a pooler was noticed.
+func (s *store) unprepared(c *pgxpool.Config) {
+	before := c.BeforeConnect
+	c.BeforeConnect = func(ctx context.Context, config *pgx.ConnConfig) error {
+		if before != nil {
+			if err := before(ctx, config); err != nil {
+				return err
+			}
+		}
+		switch config.DefaultQueryExecMode {
+		case pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec:
+			if s.pooled.Load() {
+				config.DefaultQueryExecMode = pgx.QueryExecModeExec
+			}
+		}
+		return nil
+	}
+}
+
+// notice notes that there is a pooler. Connections that prepare statements are given up.
+func (s *store) notice() {
+	s.pooled.Store(true)
+	s.pulse.Reset()
+	s.work.Reset()
+}
+
+// lacksPrepared reports whether an error tells of a statement that was prepared on another
+// connection of a pooler, or by another client on this one. Then nothing was executed.
+func lacksPrepared(err error) bool {
+	code := codeOf(err)
+	return code == "26000" || code == "42P05"
+}
+
+// locate gives the table its whole name: search_path may be another one in the next transaction. It
+// refuses a search_path of which it is not clear that all processes have it.
+func (s *store) locate(x session, missing bool) error {
+	sql := s.sql.Load()
+	if sql.whole {
+		return nil
+	}
+	config, pooled, why := s.config.ConnConfig, s.pooled.Load(), ""
+	own := s.config.AfterConnect != nil || config.AfterConnect != nil // what has set it is the same in each connection
+	switch wanted := config.RuntimeParams["search_path"]; {
+	case x.set && (pooled || !own), x.role && pooled:
+		why = "another client of a pooler, or the config's AfterConnect, has set search_path or role"
+	case pooled && (wanted != "" && wanted != x.path || strings.Contains(config.RuntimeParams["options"], "search_path")):
+		why = "the pooler leaves out the config's search_path"
+	}
+	if why != "" {
+		return refusal("%s, so processes may not all find the same table: name its schema in Options.Table, as in %q", why, "public."+s.opts.Table)
+	}
+	if x.schema != nil && !missing {
+		s.pin(sql, *x.schema)
+	}
+	return nil
+}
+
+// pin gives the table its schema, unless it has one.
+func (s *store) pin(sql *statements, schema string) {
+	whole := statementsFor(pgx.Identifier{schema, s.opts.Table}.Sanitize())
+	whole.whole = true
+	s.sql.CompareAndSwap(sql, &whole)
+}
+
+// refusedByPooler are words of pgbouncer's errors, which have no code of their own, and what to do.
+var refusedByPooler = []struct{ words, text string }{
+	{"unsupported startup parameter", "the pooler refuses a parameter of the config: leave it out there, and set it by ALTER ROLE"},
+	{"no such database", "the pooler does not have the database"},
+	{"no such user", "the pooler does not let the role in"},
+	{"authentication failed", "the pooler does not let the role in"},
+}
