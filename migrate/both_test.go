@@ -145,6 +145,46 @@ func TestLock_OldKeyLost(t *testing.T) {
 	}
 }
 
+// The old keys are taken away, and Unlock comes before a renewal has noticed. One of three is not the lock.
+func TestUnlock_OldKeysLostSinceTheLastRenewal(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	c := start(t, fallback.NewMemory())
+	for name, x := range map[string]struct {
+		keys func(key string) []string
+		lose []string
+		want error
+	}{
+		"the key":           {nil, []string{"k"}, migrate.ErrOldLost},
+		"two keys of three": {migrate.RueidislockKeys("", 0), []string{"rueidislock:0:k", "rueidislock:2:k"}, migrate.ErrOldLost},
+		"one key of three":  {migrate.RueidislockKeys("", 0), []string{"rueidislock:1:k"}, nil},
+		"none":              {nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := migrate.New(c, client, &migrate.Options{OldKeys: x.keys})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := b.Lock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range x.lose {
+				if n, err := client.Del(t.Context(), key).Result(); n != 1 || err != nil {
+					t.Fatalf("the old key is not there: %v", err)
+				}
+			}
+			if err := l.Unlock(); !errors.Is(err, x.want) {
+				t.Errorf("Unlock: %v, want %v", err, x.want)
+			}
+			if err := b.Do(t.Context(), "k", func(context.Context, *migrate.Lock) error {
+				return client.Del(t.Context(), append(x.lose, "nothing")...).Err()
+			}); !errors.Is(err, x.want) {
+				t.Errorf("Do: %v, want %v", err, x.want)
+			}
+		})
+	}
+}
+
 // A server that stops answering does not keep a lock in force.
 func TestLock_OldServerGone(t *testing.T) {
 	s := redistest.Start(t)

@@ -167,7 +167,9 @@ func (l *Lock) Unlock() error {
 		lost := context.Cause(l.ctx)
 		l.cancel(coord.ErrUnlocked)
 		<-l.done
-		l.old.free()
+		if l.old.free() && !errors.Is(lost, coord.ErrLost) {
+			lost = ErrOldLost
+		}
 		l.err = l.Lock.Unlock()
 		if l.err == nil && errors.Is(lost, coord.ErrLost) {
 			l.err = lost

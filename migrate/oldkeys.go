@@ -102,11 +102,14 @@ func (o *oldKeys) renew(ctx context.Context) (bool, error) {
 	return y >= o.most(), err
 }
 
-// free deletes those that are the lock's. What could not be deleted expires.
-func (o *oldKeys) free() {
+// free deletes those that are the lock's, and reports whether the others were so many that they were
+// no lock any more. What could not be deleted expires. A request that a client library has sent again
+// finds its key gone, as with the old libraries.
+func (o *oldKeys) free() (gone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.ttl/3)
 	defer cancel()
-	_, _, _ = o.script(ctx, freeScript, o.token)
+	_, n, _ := o.script(ctx, freeScript, o.token)
+	return n > len(o.keys)-o.most()
 }
 
 func (o *oldKeys) script(ctx context.Context, text string, args ...any) (y, n int, err error) {

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/migrate"
+	redislockshim "github.com/holdfast-go/holdfast/migrate/redislock"
+	redsyncshim "github.com/holdfast-go/holdfast/migrate/redsync"
 )
 
 // TryLock waits for neither lock, and leaves neither behind where it does not get both.
@@ -158,6 +160,46 @@ func TestLock_TakenAway(t *testing.T) {
 	}
 	if err := l.Unlock(); !errors.Is(err, coord.ErrLost) || forced.Err() != nil {
 		t.Errorf("Unlock: %v; the taker's lock: %v", err, forced.Err())
+	}
+}
+
+// The shims' own errors say so, too.
+func TestUnlock_ShimsTellThatTheOldKeyIsLost(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	b, err := migrate.New(start(t, fallback.NewMemory()), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		section func(lose func()) error
+		want    error
+	}{
+		"redislock": {func(lose func()) error {
+			l, err := redislockshim.NewBoth(b).Obtain(t.Context(), "k", 10*time.Second, nil)
+			if err != nil {
+				return err
+			}
+			lose()
+			return l.Release(t.Context())
+		}, redislockshim.ErrLockNotHeld},
+		"redsync": {func(lose func()) error {
+			m := redsyncshim.NewBoth(b).NewMutex("k")
+			if err := m.Lock(); err != nil {
+				return err
+			}
+			lose()
+			_, err := m.Unlock()
+			return err
+		}, redsyncshim.ErrLockAlreadyExpired},
+	} {
+		err := x.section(func() {
+			if n, err := client.Del(t.Context(), "k").Result(); n != 1 || err != nil {
+				t.Fatalf("%s: the old key is not there: %v", name, err)
+			}
+		})
+		if !errors.Is(err, x.want) || !errors.Is(err, migrate.ErrOldLost) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
