@@ -178,7 +178,7 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 		}
 		return err
 	})
-	return advice, err
+	return append(advice, s.adviseOnRivals()...), err
 }
 
 // leastTimeout is what the timeout of semi-synchronous replication is advised to be at least. A

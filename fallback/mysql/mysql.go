@@ -61,6 +61,7 @@ type store struct {
 	sql     atomic.Pointer[statements] // nil until the kind of server is known
 	packets packets
 	seen    atomic.Bool // the mark, as this store's own, since it was opened
+	rivals  rivals
 
 	mu     sync.Mutex // protects what follows
 	opened int        // that are not closed

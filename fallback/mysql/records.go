@@ -101,8 +101,12 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 				look.Server = identity + "/" + strconv.FormatInt(m.version, 10)
 				look.Kept = time.Duration(max(0, look.Now-m.Since)) * time.Millisecond
 				return nil
-			case err == nil && m.version != 0 && (m.Server == durable) != s.opts.Durable && !s.seen.Load():
-				return s.differs(m.Server)
+			case err == nil && m.version != 0 && (m.Server == durable) != s.opts.Durable:
+				if !s.seen.Load() {
+					return s.differs(m.Server)
+				}
+				s.rivals.saw(m.version)
+				err = q.take(ctx, c, identity, m, look.Now)
 			case err == nil:
 				err = q.take(ctx, c, identity, m, look.Now)
 			}
@@ -113,19 +117,6 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 		return errRetry
 	})
 	return look, err
-}
-
-// differs refuses a mark of processes with another Options.Durable. If each wrote its own, the
-// namespaces would be in Grace again and again, or for good. A process that has seen its own mark
-// takes it back, over one Grace: a release before writes its mark over any, even a command that looks
-// once, and a process that is at work would lose all its locks to it.
-func (s *store) differs(server string) error {
-	theirs, ours, do := "without Options.Durable", "sets it", "leave it out"
-	if server == durable {
-		theirs, ours, do = "with Options.Durable", "does not set it", "set it, too (holdfast: durable=true in the URL)"
-	}
-	return refusal("processes use the table %s %s, and this one %s: %s; to change it, stop all processes that use the table, and DELETE FROM %s WHERE name = '%s'",
-		s.opts.Table, theirs, ours, do, s.opts.Table, markName)
 }
 
 // read reads records, the server's identity, and the mark.

@@ -109,6 +109,38 @@ func TestMySQL_AnOlderProcessTakesTheMark(t *testing.T) {
 	}
 }
 
+// Processes with and without Durable run side by side, after the mark was deleted too early: all
+// namespaces are in Grace, and each of them says why. One mark, as an older command leaves it, is no
+// such process.
+func TestMySQL_RivalsAreTold(t *testing.T) {
+	s := startServer(t)
+	one := storetest.Attach(t, New(s.config("app"), &Options{ColdStart: true}))
+	lock(t, one, storetest.Alice)
+	s.unmark()
+	other := storetest.Attach(t, New(s.config("app"), &Options{Durable: true}))
+	told := func(n fallback.Namespace) bool {
+		advice, err := n.(fallback.Adviser).Advise(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(fmt.Sprint(advice), "Options.Durable")
+	}
+	lock(t, one, storetest.Bob)
+	if told(one) || told(other) {
+		t.Error("told after one mark")
+	}
+	for range 2 {
+		for _, n := range []fallback.Namespace{other, one} {
+			if a := lock(t, n, storetest.Bob); a.Verdict != fallback.InGrace {
+				t.Errorf("a new key: %+v", a)
+			}
+		}
+	}
+	if !told(one) || !told(other) {
+		t.Error("not told")
+	}
+}
+
 // A server's defaults change nothing, and names that only collations take for one are two.
 func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
 	s := startServer(t, "--sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "--autocommit=0", "--default-time-zone=+05:30",
