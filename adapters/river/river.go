@@ -21,8 +21,10 @@ type Options struct {
 	// for that place, also where another one is free. Default 1. It must not be negative.
 	AtMost int
 
-	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s. Negative: until
-	// the job's own deadline.
+	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s. It must
+	// not be negative: the job's timeout begins only when its turn has come. Let Wait and that timeout
+	// together be less than Config.RescueStuckJobsAfter, an hour by default: river works a job again
+	// that lasts longer, beside the first.
 	Wait time.Duration
 
 	// Snooze is when a job whose turn did not come is worked again. Its attempt does not count, as with
@@ -55,6 +57,8 @@ func Serialize(c *coord.Coordinator, key func(*rivertype.JobRow) string, opts *O
 		return nil, errors.New("river: the coordinator or the key function is nil")
 	case o.AtMost < 0:
 		return nil, fmt.Errorf("river: Options.AtMost is %d, must not be negative", o.AtMost)
+	case o.Wait < 0:
+		return nil, fmt.Errorf("river: Options.Wait is %v, must not be negative: river ends no wait", o.Wait)
 	case o.Snooze < 0:
 		return nil, fmt.Errorf("river: Options.Snooze is %v, must not be negative", o.Snooze)
 	}
