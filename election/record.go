@@ -58,6 +58,9 @@ func (e *Election) load(ctx context.Context, key string, into any) (coord.Fence,
 	if err != nil {
 		return 0, 0, err
 	}
+	if ctx.Err() != nil {
+		return 0, 0, context.Cause(ctx)
+	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	s, err := store.Get(call, key)

@@ -8,17 +8,19 @@
 //     heed its context. client-go gives up, with ReleaseOnCancel, while it may still run.
 //   - The context of OnStartedLeading has a cause, which Is [coord.ErrLost] if the term was lost. [Term] returns the
 //     term, for its token.
+//   - OnNewLeader needs an arbiter that keeps results, as Redis does and most others do not, or
+//     election.Options.Store: see [Run].
 //   - There is no lock, LeaseDuration, RenewDeadline nor RetryPeriod: these are the coordinator's.
 package clientgo
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
-	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // LeaderCallbacks are called while a process campaigns and leads: see [Run]. Those of client-go convert to it.
@@ -39,29 +41,67 @@ type LeaderCallbacks struct {
 //     goroutine of its own, which Run does not wait for: of two that come close together either may
 //     run first.
 //
-// Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of
-// [election.Election.Campaign]. A callback that is missing is an error, and nothing is called.
+// A campaign that fails begins again after election.Options.Pause, as that of [election.Election.Run] does.
+//
+// Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of [election.Election.Run]
+// that campaigning again does not mend. A callback that is missing is an error, and so is OnNewLeader where no leader
+// can be observed, which Is [coord.ErrNoResults]; nothing is called then.
 func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) error {
+	if err := check(e, callbacks); err != nil {
+		return err
+	}
+	return run(ctx, e, callbacks)
+}
+
+// RunOrDie is Run, and panics if the election or a callback is missing, and if OnNewLeader is set where no leader can
+// be observed. Errors after that are told by OnStoppedLeading alone, as client-go does.
+func RunOrDie(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) {
+	if err := check(e, callbacks); err != nil {
+		panic(err)
+	}
+	_ = run(ctx, e, callbacks)
+}
+
+func check(e *election.Election, callbacks LeaderCallbacks) error {
 	if e == nil || callbacks.OnStartedLeading == nil || callbacks.OnStoppedLeading == nil {
 		return errors.New("clientgo: the election, OnStartedLeading or OnStoppedLeading is nil")
 	}
+	if callbacks.OnNewLeader == nil {
+		return nil
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if _, err := e.Leader(ended); errors.Is(err, coord.ErrNoResults) { // it asks no store
+		return fmt.Errorf("clientgo: OnNewLeader would not be called: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) error {
 	defer callbacks.OnStoppedLeading()
 	defer observe(ctx, e, callbacks.OnNewLeader)()
-	term, err := e.Campaign(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
+	once, stop := context.WithCancel(ctx) // a second term is none of this Run
+	defer stop()
+	var lost error
+	err := e.Run(once, func(ctx context.Context, term *election.Term) error {
+		lost = lead(ctx, term, callbacks.OnStartedLeading)
+		stop()
+		return nil
+	})
+	if lost != nil {
+		return lost
 	}
-	leading, end := held.Inside(context.WithValue(ctx, termKey{}, term), term.Context())
-	defer end(nil)
+	return err
+}
+
+// lead calls start, and resigns when ctx has ended. It returns an error if the term was lost.
+func lead(ctx context.Context, term *election.Term, start func(context.Context)) error {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		callbacks.OnStartedLeading(leading)
+		start(context.WithValue(ctx, termKey{}, term))
 	}()
-	<-leading.Done()
+	<-ctx.Done()
 	select {
 	case <-returned:
 	case <-term.Context().Done(): // it was lost
@@ -70,15 +110,6 @@ func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) e
 		return err
 	}
 	return nil
-}
-
-// RunOrDie is Run, and panics if the election or a callback is missing. Errors after that are told by
-// OnStoppedLeading alone, as client-go does.
-func RunOrDie(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) {
-	if e == nil || callbacks.OnStartedLeading == nil || callbacks.OnStoppedLeading == nil {
-		panic("clientgo: the election, OnStartedLeading or OnStoppedLeading is nil")
-	}
-	_ = Run(ctx, e, callbacks)
 }
 
 // observe calls tell for each leader until stop is called, which does not wait for tell.

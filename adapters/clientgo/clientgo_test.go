@@ -2,7 +2,9 @@ package clientgo_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,6 +135,95 @@ func TestRun_OnNewLeaderBlocks(t *testing.T) {
 		<-returned
 		if !stopped {
 			t.Error("OnStoppedLeading was not called")
+		}
+	})
+}
+
+// full is an arbiter without room for the first request of a lock.
+type full struct {
+	fallback.Arbiter
+	told atomic.Bool
+}
+
+func (a *full) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	return &fullSpace{n, a}, err
+}
+
+type fullSpace struct {
+	fallback.Namespace
+	a *full
+}
+
+func (n *fullSpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.LockAnswer, error) {
+	if n.a.told.CompareAndSwap(false, true) {
+		return fallback.LockAnswer{}, fallback.ErrFull
+	}
+	return n.Namespace.Lock(ctx, r)
+}
+
+// A campaign that fails begins again, as client-go's acquire does. What it cannot mend ends Run.
+func TestRun_CampaignsAgain(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		x := &full{Arbiter: a}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		led := false
+		c := coordtest.Start(t, x, nil)
+		if err := clientgo.Run(ctx, join(t, c, "x", "a"), clientgo.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { led = true; stop() },
+			OnStoppedLeading: func() {},
+		}); err != nil || !led || !x.told.Load() {
+			t.Errorf("%v; it led: %v; the arbiter was full: %v", err, led, x.told.Load())
+		}
+		c.Close(t.Context())
+		stopped := false
+		if err := clientgo.Run(t.Context(), join(t, c, "x", "a"), clientgo.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { t.Error("it leads") },
+			OnStoppedLeading: func() { stopped = true },
+		}); !errors.Is(err, coord.ErrClosed) || !stopped {
+			t.Errorf("with a coordinator that is closed: %v; stopped: %v", err, stopped)
+		}
+	})
+}
+
+// OnNewLeader that would never be called is refused, before anything is called.
+func TestRun_OnNewLeaderWithoutResults(t *testing.T) {
+	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := coordtest.Start(t, coordtest.WithoutResults(a), nil)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		called := false
+		callbacks := clientgo.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { called = true; stop() },
+			OnStoppedLeading: func() { called = true },
+			OnNewLeader:      func(string) {},
+		}
+		e := join(t, c, "x", "a")
+		if err := clientgo.Run(ctx, e, callbacks); !errors.Is(err, coord.ErrNoResults) || called {
+			t.Errorf("Run: %v; something was called: %v", err, called)
+		}
+		func() {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, coord.ErrNoResults) || called {
+					t.Errorf("RunOrDie: %v; something was called: %v", err, called)
+				}
+			}()
+			clientgo.RunOrDie(ctx, e, callbacks)
+		}()
+		results, err := coordtest.Start(t, fallback.NewMemory(), nil).Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err = election.New(c, "x", &election.Options{Store: results}); err != nil {
+			t.Fatal(err)
+		}
+		if err := clientgo.Run(ctx, e, callbacks); err != nil || !called {
+			t.Errorf("with a store: %v", err)
+		}
+		callbacks.OnNewLeader = nil
+		if err := clientgo.Run(ctx, join(t, c, "x", "a"), callbacks); err != nil {
+			t.Errorf("without OnNewLeader: %v", err)
 		}
 	})
 }
