@@ -153,8 +153,13 @@ func decoded(place, name, v string, r *http.Request) (string, error) {
 			plain = plain || err == nil && s == v
 		}
 	}
-	if !sent && !plain && r.URL.RawPath != "" { // v is part of a segment, or what is outside has changed the path
-		sent, plain = strings.Contains(r.URL.RawPath, v), strings.Contains(r.URL.Path, v)
+	if !sent && !plain { // v is part of a segment, or what is outside has changed the path
+		if before, ends := endsSegment(r.Pattern, name); r.URL.RawPath != "" {
+			sent, plain = strings.Contains(r.URL.RawPath, v), strings.Contains(r.URL.Path, v)
+		} else if ends { // Gin has EscapedPath, and no other router
+			end := "/" + before + v + "/"
+			sent, plain = strings.Contains(r.URL.EscapedPath()+"/", end), strings.Contains(r.URL.Path+"/", end)
+		}
 	}
 	switch {
 	case sent && plain:
@@ -181,6 +186,16 @@ func fills(pattern, name string) bool {
 		}
 	}
 	return false
+}
+
+// endsSegment returns what is before the wildcard in its segment of a pattern of Gin, no- of no-:id.
+func endsSegment(pattern, name string) (before string, ok bool) {
+	for segment := range strings.SplitSeq(pattern, "/") {
+		if before, ok = strings.CutSuffix(segment, ":"+name); ok {
+			return before, true
+		}
+	}
+	return "", false
 }
 
 // hasWildcard reports whether a pattern has the wildcard: {id}, {id...} or {id:...}, or, in those of

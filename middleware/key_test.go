@@ -184,6 +184,10 @@ func TestPathValuesThatWereSetAsTheyWereSent(t *testing.T) {
 		{"/orders/%2520", "/orders/:id", "id", "%2520", "%20"},
 		{"/orders/%2520", "/orders/:id", "id", "%20", "%20"}, // as the same with UnescapePathValues says
 		{"/orders/50%25", "/orders/{id:.+}", "id", "50%", "50%"},
+		{"/no-a%20b", "/no-:id", "id", "a%20b", "a b"}, // as Gin with UseEscapedPath says
+		{"/no-%2520", "/no-:id", "id", "%2520", "%20"},
+		{"/no-%2520", "/no-:id", "id", "%20", "%20"},           // as the same with UnescapePathValues says
+		{"/no-%20/no-%2520", "/no-:x/no-:id", "id", "%20", ""}, // made to confuse, too
 		{"/files/a%20/b", "/files/*rest", "rest", "/a%20/b", "/a /b"},
 		{"/files/%61%20/b", "/files/*rest", "rest", "/%61%20/b", "/a /b"},
 		{"/a/%20/%2520", "/a/{x}/{y}", "y", "%20", ""}, // made to confuse, too

@@ -359,7 +359,7 @@ func TestUse_OneKeyHoweverParametersAreTaken(t *testing.T) {
 	} {
 		e, got := gin.New(), ""
 		set(e)
-		for _, path := range []string{"/orders/:id", "/all/*id"} {
+		for _, path := range []string{"/orders/:id", "/all/*id", "/no-:id", "/x/:x/no-:id"} {
 			e.POST(path, holdgin.Use(func(http.Handler) http.Handler {
 				return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					var err error
@@ -372,6 +372,8 @@ func TestUse_OneKeyHoweverParametersAreTaken(t *testing.T) {
 		for path, id := range map[string]string{
 			"/orders/a%20b": "a b", "/orders/%61%20b": "a b", "/orders/%2520": "%20", "/orders/%2520%37": "%207", "/orders/%61": "a",
 			"/all/a%20b": "/a b", "/all/%61%20b": "/a b", "/all/%2520": "/%20",
+			"/no-a%20b": "a b", "/no-%61%20b": "a b", "/no-%2520": "%20", "/no-%2520%37": "%207", "/no-50%25": "50%", "/no-50%2525": "50%25",
+			"/x/%2520/no-%20": " ",
 		} {
 			if got = ""; ask(e, http.MethodPost, path) == nil || got != middleware.JoinKey("order", id) {
 				t.Errorf("%s, UseRawPath %v, UseEscapedPath %v, UnescapePathValues %v: key %q", path, e.UseRawPath, e.UseEscapedPath, e.UnescapePathValues, got)
