@@ -90,6 +90,9 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 	return &Both{locks, client, o}, nil
 }
 
+// OldKeys returns the old library's keys of a lock, as Options.OldKeys does.
+func (b *Both) OldKeys(key string) []string { return b.opts.OldKeys(key) }
+
 // Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes waits
 // for the old keys, which are polled, as the old library does.
 //

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/migrate"
 	redislockshim "github.com/holdfast-go/holdfast/migrate/redislock"
 	redsyncshim "github.com/holdfast-go/holdfast/migrate/redsync"
+	rueidislockshim "github.com/holdfast-go/holdfast/migrate/rueidislock"
 )
 
 // TryLock waits for neither lock, and leaves neither behind where it does not get both.
@@ -160,6 +161,43 @@ func TestLock_TakenAway(t *testing.T) {
 	}
 	if err := l.Unlock(); !errors.Is(err, coord.ErrLost) || forced.Err() != nil {
 		t.Errorf("Unlock: %v; the taker's lock: %v", err, forced.Err())
+	}
+}
+
+// A shim takes no Both with the keys of another library: old processes and new ones would not exclude
+// each other, and nothing else would say so.
+func TestNewBoth_TheKeysOfAnotherLibrary(t *testing.T) {
+	client, c := redistest.Start(t).Client(t), start(t, fallback.NewMemory())
+	prefixed := func(key string) []string { return []string{"app:" + key} }
+	for name, x := range map[string]struct {
+		keys         func(key string) []string
+		one, rueidis bool // accepted by redislock and redsync, and by rueidislock
+	}{
+		"the key":             {nil, true, false},
+		"with a prefix":       {prefixed, true, false},
+		"rueidislock's":       {migrate.RueidislockKeys("", 0), false, true},
+		"with five":           {migrate.RueidislockKeys("app:lock", 3), false, true},
+		"two":                 {func(key string) []string { return []string{"x:0:" + key, "x:1:" + key} }, false, false},
+		"rueidislock's, of 1": {migrate.RueidislockKeys("", 1), true, true},
+	} {
+		b, err := migrate.New(c, client, &migrate.Options{OldKeys: x.keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		panics := func(f func()) (yes bool) {
+			defer func() { yes = recover() != nil }()
+			f()
+			return false
+		}
+		if panics(func() { redislockshim.NewBoth(b) }) == x.one {
+			t.Errorf("redislock, %s: accepted %v", name, !x.one)
+		}
+		if panics(func() { redsyncshim.NewBoth(b) }) == x.one {
+			t.Errorf("redsync, %s: accepted %v", name, !x.one)
+		}
+		if _, err := rueidislockshim.NewBoth(b); (err == nil) != x.rueidis {
+			t.Errorf("rueidislock, %s: %v", name, err)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@
 //     returns ErrNotObtained if the lock is over. Neither asks the arbiter.
 //   - A caller waits in a queue for as long as its retry strategy has pauses, and does not poll. So the lock
 //     may come in the middle of a pause, and NextBackoff is called in another goroutine.
+//   - Without retries, Obtain may find a key locked that another process has just released: that process keeps it
+//     for its next callers, for 5 ms or until it is asked for it. A negative Linger of [coord.Handoff] leaves only
+//     the time that the release takes.
 //   - A crashed process blocks its keys until its session lapses (3.1 s in a cluster, 10 s without), and not for the ttl.
 //   - A second Obtain with the same Options.Token does not get the key. Token and metadata are known to
 //     this process only.
@@ -67,8 +70,12 @@ type Client struct{ locks patience.Locks }
 // New returns a Client. The coordinator must not be nil.
 func New(locks *coord.Coordinator) *Client { return &Client{patience.New(locks)} }
 
-// NewBoth returns a Client for the deployment in between: its locks exclude processes with the real library.
-func NewBoth(both *migrate.Both) *Client { return &Client{patience.Both(both)} }
+// NewBoth returns a Client for the deployment in between: its locks exclude processes with the real library. It panics
+// if the Both has several OldKeys for a lock.
+func NewBoth(both *migrate.Both) *Client {
+	patience.OneKey(both, "redislock")
+	return &Client{patience.Both(both)}
+}
 
 // Obtain is a short-cut for New(...).Obtain(...).
 func Obtain(ctx context.Context, locks *coord.Coordinator, key string, ttl time.Duration, opt *Options) (*Lock, error) {

@@ -27,6 +27,14 @@ func (err ErrTaken) Error() string {
 	return fmt.Sprintf("lock already taken, locked nodes: %v", err.Nodes)
 }
 
+// ErrNodeTaken is not returned: it is there for code that looks for it.
+type ErrNodeTaken struct { //nolint:errname // the name of the real library
+	Node int
+}
+
+// Error returns the text of the real library.
+func (err ErrNodeTaken) Error() string { return fmt.Sprintf("node #%d: lock already taken", err.Node) }
+
 // A RedisError is an error of the arbiter.
 type RedisError struct {
 	Node int // always 0

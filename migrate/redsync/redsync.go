@@ -16,6 +16,9 @@
 //     it is over.
 //   - A caller waits in a queue for as long as its tries and their delays would take, and does not poll. So
 //     the lock may come in the middle of a delay, and a DelayFunc is called in another goroutine.
+//   - TryLock may find a key locked that another process has just unlocked: that process keeps it for its next
+//     callers, for 5 ms or until it is asked for it. A negative Linger of [coord.Handoff] leaves only the time that
+//     the release takes.
 //   - A crashed process blocks its keys until its session lapses (3.1 s in a cluster, 10 s without), and not for the expiry.
 //   - There is one node, with the number 0. An arbiter that cannot be asked is a [*RedisError] that
 //     matches [coord.ErrUnavailable].
@@ -44,8 +47,12 @@ type Redsync struct{ locks patience.Locks }
 // New returns a Redsync. The coordinator must not be nil.
 func New(locks *coord.Coordinator) *Redsync { return &Redsync{patience.New(locks)} }
 
-// NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the real library.
-func NewBoth(both *migrate.Both) *Redsync { return &Redsync{patience.Both(both)} }
+// NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the real library. It
+// panics if the Both has several OldKeys for a lock.
+func NewBoth(both *migrate.Both) *Redsync {
+	patience.OneKey(both, "redsync")
+	return &Redsync{patience.Both(both)}
+}
 
 // NewMutex returns a mutex of the key that is its name.
 func (r *Redsync) NewMutex(name string, options ...Option) *Mutex {

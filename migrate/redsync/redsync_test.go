@@ -279,6 +279,14 @@ func TestMutex_Held(t *testing.T) {
 	}
 }
 
+// The errors that are not returned have the texts of the library's, for code that names them.
+func TestErrNodeTaken(t *testing.T) {
+	want, got := real.ErrNodeTaken{Node: 3}, redsync.ErrNodeTaken{Node: 3}
+	if got.Error() != want.Error() {
+		t.Errorf("got %q, want %q", got.Error(), want.Error())
+	}
+}
+
 func ExampleNew() {
 	sell := func(locks *coord.Coordinator, sku string) error {
 		mutex := redsync.New(locks).NewMutex("sku/"+sku, redsync.WithTries(20))

@@ -11,7 +11,9 @@
 //   - The context of a lock has a cause: one that Is [coord.ErrLost] if the lock was lost.
 //   - A lock is renewed with its process's session, and not by itself. A crashed process blocks its keys until
 //     its session lapses (3.1 s in a cluster, 10 s without), and not for KeyValidity.
-//   - A CancelFunc does not wait until the key is free.
+//   - A CancelFunc does not wait until the key is free, and its process keeps the key for its next callers, for
+//     5 ms or until it is asked for it. So TryWithContext of another process may find it locked. A negative Linger
+//     of [coord.Handoff] leaves only the time that the release takes.
 //   - Waiting callers get the key in the order of arrival.
 //   - Close does not end locks, nor the coordinator: close that after the locker. A caller that waits, or comes
 //     later, gets [ErrLockerClosed].
@@ -27,6 +29,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -68,10 +72,16 @@ func NewLocker(locks *coord.Coordinator) (Locker, error) {
 }
 
 // NewBoth returns a Locker for the deployment in between: its locks exclude processes with the real library. The
-// Both has the OldKeys of [migrate.RueidislockKeys].
+// Both has the OldKeys of [migrate.RueidislockKeys]; others are an error.
 func NewBoth(both *migrate.Both) (Locker, error) {
 	if both == nil {
 		return nil, errors.New("rueidislock: the Both is nil")
+	}
+	keys := both.OldKeys("key")
+	for i, key := range keys {
+		if len(keys)%2 == 0 || !strings.HasSuffix(key, ":"+strconv.Itoa(i)+":key") {
+			return nil, fmt.Errorf("rueidislock: the Both has the old keys %q of \"key\", which are not those of the real library: set Options.OldKeys to migrate.RueidislockKeys", keys)
+		}
 	}
 	return &locker{locks: patience.Both(both), closed: make(chan struct{})}, nil
 }

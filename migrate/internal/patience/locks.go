@@ -2,6 +2,7 @@ package patience
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/migrate"
@@ -18,6 +19,13 @@ func New(c *coord.Coordinator) Locks { return source[coord.Lock]{c} }
 
 // Both returns both kinds of locks.
 func Both(b *migrate.Both) Locks { return source[*migrate.Lock]{b} }
+
+// OneKey panics if the old keys of a lock are more than one: library sets one.
+func OneKey(b *migrate.Both, library string) {
+	if keys := b.OldKeys("key"); len(keys) != 1 {
+		panic(fmt.Sprintf("%s: the Both has the old keys %q of \"key\", and %s sets one: leave Options.OldKeys out", library, keys, library))
+	}
+}
 
 // source is what locks with locks of type L.
 type source[L migrate.Held] struct {
