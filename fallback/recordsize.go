@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,16 +18,45 @@ func CheckSizes(changes []Change, limit int) error {
 	return nil
 }
 
-// TooLarge is the error of a [Records.Swap] of which a record is larger than the store takes. limit
-// names what it is larger than. More partitions make records of partitions smaller, and leave the
-// table of sessions, which is one record, as it is.
+// TooLarge is the error of a [Records.Swap] of which a record is larger than the store takes: the
+// largest one is refused, and the others are tried again without it. limit names what it is larger
+// than. More partitions make records of partitions smaller, and leave the table of sessions, which is
+// one record, as it is.
 func TooLarge(changes []Change, limit string) error {
 	x := slices.MaxFunc(changes, func(a, b Change) int { return cmp.Compare(len(a.Value), len(b.Value)) })
 	if strings.HasSuffix(x.Key, "/s") {
-		return fmt.Errorf("%w: their table has %d bytes, more than %s: run fewer processes with one Namespace, or use another store",
-			errFull, len(x.Value), limit)
+		return &sizeError{x.Key, fmt.Errorf("%w: their table has %d bytes, more than %s: run fewer processes with one Namespace, or use another store",
+			errFull, len(x.Value), limit)}
 	}
-	return fmt.Errorf("%w: a record has %d bytes, more than %s: use more Partitions", ErrRefused, len(x.Value), limit)
+	return &sizeError{x.Key, fmt.Errorf("%w: a record has %d bytes, more than %s: use more Partitions", ErrRefused, len(x.Value), limit)}
+}
+
+// A sizeError is that of the record of a key. It says nothing of the others of its Swap, but that
+// none was written.
+type sizeError struct {
+	key string
+	error
+}
+
+func (e *sizeError) Unwrap() error { return e.error }
+
+// perChange returns what the error of a Swap of changes says of each of them, if it does: that one is
+// too large is of that one.
+func perChange(err error, changes []Change) (some *SwapError, ok bool) {
+	if errors.As(err, &some) {
+		return some, true
+	}
+	large, ok := errors.AsType[*sizeError](err)
+	if !ok || !notExecuted(err) {
+		return nil, false
+	}
+	at := slices.IndexFunc(changes, func(c Change) bool { return c.Key == large.key })
+	if at < 0 {
+		return nil, false
+	}
+	some = &SwapError{make([]bool, len(changes)), make([]error, len(changes))}
+	some.Errs[at] = err
+	return some, true
 }
 
 var errFull = fmt.Errorf("%w: there are too many sessions for this store", ErrRefused)

@@ -6,7 +6,32 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/virtual"
 )
+
+// A record that is too large leaves the other operations of a call alone.
+func TestRecords_OneRecordIsTooLarge(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		store := &small{newLedger(), 1 << 20}
+		n := attachRecords(t, store, nil)
+		open(t, n, "s")
+		var releases []fallback.Release
+		for p, key := range []string{"a", strings.Repeat("x", 1000), "b"} {
+			for _, key := range []string{key, key + "2"} {
+				if a := lock(t, n, uint32(p), key, id("s", 1)); a.Verdict != fallback.Granted {
+					t.Fatalf("%+v", a)
+				}
+			}
+			releases = append(releases, fallback.Release{Partition: uint32(p), Key: key, Identity: id("s", 1)})
+		}
+		store.limit = 1000
+		for i, err := range n.Unlock(t.Context(), releases) {
+			if errors.Is(err, fallback.ErrRefused) != (i == 1) || i != 1 && err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		}
+	})
+}
 
 // What is too large for a store is named with what helps: the table of sessions has nothing of the
 // partitions.

@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -118,8 +117,8 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 	}
 	if len(changes) > 0 {
 		swapped, err := n.store.Swap(ctx, look.Server, changes)
-		var some *SwapError
-		if errors.As(err, &some) {
+		some, ok := perChange(err, changes)
+		if ok {
 			swapped = some.Done
 		} else if err != nil {
 			sure = notExecuted(err)
@@ -129,7 +128,7 @@ func (n *recordsSpace) round(ctx context.Context, all []attempt, left []int, err
 			switch {
 			case swapped[c]:
 				mail = append(mail, letters[i]...)
-			case some != nil && some.Errs[c] != nil:
+			case ok && some.Errs[c] != nil:
 				errs[left[i]] = some.Errs[c]
 				sure = sure && notExecuted(some.Errs[c])
 			default:

@@ -2,8 +2,8 @@ package fallback
 
 import "errors"
 
-// A SwapError is the error of a [Records.Swap] that has written some changes, or may have. Its
-// lists are in the order of the changes. It is not one of Errs, which are of one change each.
+// A SwapError is the error of a [Records.Swap] that tells of each change. Its lists are in the order of
+// the changes. It is not one of Errs, which are of one change each.
 type SwapError struct {
 	Done []bool // which were written, for sure
 
@@ -15,16 +15,17 @@ type SwapError struct {
 func (e *SwapError) Error() string { return errors.Join(e.Errs...).Error() }
 
 // Swapped returns what a [Records.Swap] does that has written its changes in several steps: a
-// [SwapError] of what done and errs tell, if some were written, or may have been, and some failed.
+// [SwapError] of what done and errs tell, if some failed, and the others were written, or may have been,
+// or met a process that was faster.
 func Swapped(done []bool, errs []error) ([]bool, error) {
 	err := errors.Join(errs...)
 	if err == nil {
 		return done, nil
 	}
 	for i, e := range errs {
-		if done[i] || e != nil && !notExecuted(e) {
+		if done[i] || e == nil || !notExecuted(e) {
 			return nil, &SwapError{done, errs}
 		}
 	}
-	return nil, err // none was written
+	return nil, err // of each: none was written
 }

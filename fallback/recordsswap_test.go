@@ -68,7 +68,8 @@ func TestSwapped(t *testing.T) {
 		errs    []error
 		nothing bool
 	}{
-		"refused":             {[]bool{false, false}, []error{refused, nil}, true},
+		"refused":             {[]bool{false, false}, []error{refused, refused}, true},
+		"one was overtaken":   {[]bool{false, false}, []error{refused, nil}, false},
 		"one was written":     {[]bool{false, true}, []error{refused, nil}, false},
 		"one may be written":  {[]bool{false, false}, []error{refused, errCut}, false},
 		"none of both, twice": {[]bool{false, false}, []error{refused, fallback.ErrNotSent}, true},
