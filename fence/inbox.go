@@ -124,10 +124,13 @@ func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn
 		return err
 	}
 	for n := 1; ; n++ {
+		done := false // an ErrDone of fn is another ID's, and this one was rolled back
 		err := doTx(ctx, b.Dialect, locks, db, b.Tx, "inbox/"+id, fn, func(ctx context.Context, tx *sql.Tx, _ coord.Lock) error {
-			return b.Mark(ctx, tx, id)
+			err := b.Mark(ctx, tx, id)
+			done = errors.Is(err, ErrDone)
+			return err
 		})
-		if errors.Is(err, ErrDone) {
+		if done {
 			return nil
 		}
 		if !errors.Is(err, ErrUnknown) || n == attempt.Tries || ctx.Err() != nil {

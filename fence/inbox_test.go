@@ -64,6 +64,22 @@ func TestInbox_Once(t *testing.T) {
 	}, dbtest.Kinds...)
 }
 
+// ErrDone of fn, as of another Inbox, rolls back: this message was not executed.
+func TestInbox_OnceWithin(t *testing.T) {
+	d := open(t, sqliteKind)
+	b := inbox(t, d)
+	for i, want := range []error{fence.ErrDone, nil, nil} {
+		if err := b.Once(t.Context(), d.locks, d.db, "m", func(ctx context.Context, tx *sql.Tx) error {
+			return errors.Join(d.increase(ctx, tx), want)
+		}); !errors.Is(err, want) {
+			t.Errorf("%d: %v, want %v", i, err, want)
+		}
+	}
+	if n := d.count(); n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
+
 // A connection that is cut at any statement, the commit included, before or after it was executed, leaves no doubt.
 func TestInbox_OnceIsCut(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
