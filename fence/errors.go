@@ -15,7 +15,7 @@ var (
 
 	// ErrUnknown: the connection failed while a transaction was committed, or the database's answer
 	// does not say how it ended. It may have been committed. DoTx does not try again, as that could
-	// execute it twice.
+	// execute it twice. Nor does Update if an object may be what it has put.
 	ErrUnknown = attempt.ErrUnknown
 
 	// ErrNoRow: the caller's table has no row of the key.

@@ -1,8 +1,10 @@
 package fence
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fence/internal/attempt"
@@ -20,7 +22,8 @@ type Objects interface {
 
 	// Put writes an object with a token if it has the version still, or, for "", does not exist; if not, it
 	// returns an error that Is ErrChanged. A version must differ from all earlier ones. The ETag of S3 is a
-	// hash of the content, so the token is part of the content there, as its first line for instance.
+	// hash of the content, so the token is part of the content there, as its first line for instance. The client should
+	// not repeat a write by itself if its answer is lost: the second one finds the object changed, by the first.
 	Put(ctx context.Context, name string, data []byte, token coord.Fence, version string) error
 }
 
@@ -28,10 +31,15 @@ type Objects interface {
 // a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again after a
 // short pause, and fn is called again, until ctx ends: the late write of an earlier holder is so
 // either refused, or seen by fn.
+//
+// If the store says that the object has changed, and it is what was to be put, with this token, then that was done, by a client or a
+// proxy that repeats a write whose answer is lost; or another call with the same token did the same. The error Is [ErrUnknown], unless
+// fn makes the same of it once more.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
 	if err := check(name, token); err != nil {
 		return err
 	}
+	var was []byte // what Update was about to put when the object had changed
 	for n := 1; ; n++ {
 		old, seen, version, err := store.Get(ctx, name)
 		if err != nil {
@@ -40,13 +48,20 @@ func Update(ctx context.Context, store Objects, name string, token coord.Fence, 
 		if err := Judge(name, token, seen); err != nil {
 			return err
 		}
+		doubt := n > 1 && seen == token && bytes.Equal(old, was)
 		data, err := fn(old)
-		if err != nil {
+		switch {
+		case doubt && err == nil && bytes.Equal(data, was):
+			return nil
+		case doubt:
+			return fmt.Errorf("%w: object %q is what was to be put: that was done, or another call with the same token did the same", ErrUnknown, name)
+		case err != nil:
 			return err
 		}
 		if err := store.Put(ctx, name, data, token, version); !errors.Is(err, ErrChanged) {
 			return err
 		}
+		was = bytes.Clone(data) // fn may use the memory again
 		if !attempt.Pause(ctx, n) {
 			return context.Cause(ctx)
 		}

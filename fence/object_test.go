@@ -131,6 +131,67 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// A client that repeats a write whose answer is lost is told that the object has changed, by that write. fn does not see
+// what it made itself: it would count twice.
+func TestUpdate_AClientThatRepeats(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fn   func(old []byte) ([]byte, error)
+		want string
+		err  error
+	}{
+		"counts": {func(old []byte) ([]byte, error) { return append(old, '+'), nil }, "+", fence.ErrUnknown},
+		"claims": {func(old []byte) ([]byte, error) {
+			if len(old) > 0 {
+				return nil, errors.New("another one has it")
+			}
+			return []byte("mine"), nil
+		}, "mine", fence.ErrUnknown},
+		"sets": {func([]byte) ([]byte, error) { return []byte("set"), nil }, "set", nil},
+	} {
+		b := &bucket{objects: make(map[string]object)}
+		repeats := b.serve(t)
+		inner, lost := repeats.Client.Transport, false
+		repeats.Client.Transport = tripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut && !lost {
+				lost = true
+				first := r.Clone(r.Context())
+				first.Body, _ = r.GetBody()
+				answer, err := inner.RoundTrip(first)
+				if err != nil {
+					return nil, err
+				}
+				answer.Body.Close()
+			}
+			return inner.RoundTrip(r)
+		})
+		err := fence.Update(t.Context(), repeats, "n", 1, tt.fn)
+		got, _, _, failed := repeats.Get(t.Context(), "n")
+		if !errors.Is(err, tt.err) || string(got) != tt.want || failed != nil {
+			t.Errorf("%s: %v, the object is %q, %v", name, err, got, failed)
+		}
+	}
+}
+
+// Calls with the same token, one after another or beside each other, are told apart by what they put.
+func TestUpdate_CallsOfOneHolder(t *testing.T) {
+	b := &bucket{objects: make(map[string]object)}
+	add := func(text string) error {
+		return fence.Update(t.Context(), b, "n", 1, func(old []byte) ([]byte, error) { return []byte(string(old) + text), nil })
+	}
+	first := true
+	b.before = func() {
+		if first {
+			first = false
+			if err := add("b"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := add("a"); err != nil || string(b.objects["n"].data) != "ba" {
+		t.Errorf("%v, the object is %q", err, b.objects["n"].data)
+	}
+}
+
 // Two holders that write the same content are told apart: the ETag has the token in it.
 func TestBucket_TheSameContent(t *testing.T) {
 	b := &bucket{objects: make(map[string]object)}
@@ -279,7 +340,7 @@ func TestUpdate_Pauses(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, ended)
 		defer cancel()
 		var s everChanged
-		err := fence.Update(ctx, &s, "n", 1, func([]byte) ([]byte, error) { return nil, nil })
+		err := fence.Update(ctx, &s, "n", 1, func([]byte) ([]byte, error) { return []byte("new"), nil })
 		if !errors.Is(err, ended) || s.puts < 100 || time.Since(began) != 10*time.Second {
 			t.Errorf("%v, after %d tries in %v", err, s.puts, time.Since(began))
 		}
