@@ -53,6 +53,8 @@ import (
 //     may be stored. (A lock that is lost in the moment after storing is reported as well.)
 //   - [ErrTooLarge], or the error of Encode.
 //
+// An error of fn that Is ErrNotShared, as of another Share, does not match that any more.
+//
 // ErrLost alone is not enough to use the value: an fn that heeds its context fails with that as
 // well.
 //
@@ -230,7 +232,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 				v, had = f.v, true
 				return nil
 			}
-			return failed.err
+			return withoutValue(failed.err)
 		}
 		ran = true
 		return err
@@ -243,6 +245,22 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	}
 	return v, err
 }
+
+// withoutValue returns an error of fn, such that it Is no ErrNotShared: that of a Share inside fn would have callers use a value that
+// fn has not made.
+func withoutValue(err error) error {
+	if errors.Is(err, ErrNotShared) {
+		return &noValue{err}
+	}
+	return err
+}
+
+// noValue matches what its error does, but for ErrNotShared.
+type noValue struct{ err error }
+
+func (e *noValue) Error() string        { return e.err.Error() }
+func (e *noValue) Is(target error) bool { return target != ErrNotShared && errors.Is(e.err, target) }
+func (e *noValue) As(target any) bool   { return errors.As(e.err, target) }
 
 // fnError tells fn's own error from what went wrong with its result.
 type fnError struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -106,6 +107,31 @@ func TestAValueBesideAnError(t *testing.T) {
 			t.Errorf("stale, as the lock was lost: %q, %v", v, err)
 		}
 		f.mend()
+	})
+}
+
+// An error of a Share inside fn says nothing of fn's own value, now or where it is kept.
+func TestAnErrorOfAShareInsideFn(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		c := start(t, a, nil)
+		kept := fmt.Errorf("kept: %w", coord.ErrNotShared)
+		for name, inside := range map[string]error{
+			"not stored": fmt.Errorf("%w: %w", coord.ErrNotShared, &coord.LossError{Key: "inside"}),
+			"kept":       fmt.Errorf("%w: %w", kept, &coord.LossError{Key: "inside"}),
+		} {
+			opts := &coord.ShareOptions[string]{KeepErrors: []error{kept}, ErrorTTL: time.Hour}
+			_, err := coord.Share(t.Context(), c, name, opts, func(context.Context, coord.Fence) (string, error) { return "", inside })
+			if lost, ok := errors.AsType[*coord.LossError](err); errors.Is(err, coord.ErrNotShared) || !errors.Is(err, inside) ||
+				!errors.Is(err, coord.ErrLost) || !ok || lost.Key != "inside" || err.Error() != inside.Error() {
+				t.Errorf("%s: %v", name, err)
+			}
+			if name == "kept" {
+				_, err = coord.Share(t.Context(), c, name, opts, unwanted(t))
+				if errors.Is(err, coord.ErrNotShared) || !errors.Is(err, kept) {
+					t.Errorf("kept: %v", err)
+				}
+			}
+		}
 	})
 }
 

@@ -74,7 +74,7 @@ func (o *ShareOptions[T]) kept(b []byte, age time.Duration) error {
 	}
 	for _, known := range o.KeepErrors {
 		if known.Error() == string(e.Is) {
-			return &KeptError{string(e.Text), known, age}
+			return &KeptError{string(e.Text), withoutValue(known), age}
 		}
 	}
 	return nil
