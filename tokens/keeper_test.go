@@ -296,6 +296,53 @@ func TestCloseBeginsNoRequest(t *testing.T) {
 	})
 }
 
+// stuck is a store that answers nothing until the context ends, and then tells Err of that, as most do.
+type stuck struct{ tokens.Store }
+
+func (stuck) Load(ctx context.Context, _ string) (tokens.Record, error) {
+	<-ctx.Done()
+	return tokens.Record{}, ctx.Err()
+}
+
+// unsaved is a store of which only Save is stuck.
+type unsaved struct{ tokens.Store }
+
+func (unsaved) Save(ctx context.Context, _ string, _ tokens.Record) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Callers that wait for the store when the Keeper is closed are told that, and not of another's context.
+func TestCloseEndsWhatTheStoreDoesNotAnswer(t *testing.T) {
+	for name, hang := range map[string]func(w *world) *tokens.Keeper{
+		"Load": func(w *world) *tokens.Keeper {
+			k, _ := w.keeper(nil)
+			w.store.Store = stuck{w.store.Store}
+			return k
+		},
+		"Save": func(w *world) *tokens.Keeper {
+			k := w.outage() // what it keeps is stored first
+			w.store.Store = unsaved{w.store.Store}
+			return k
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w *world) {
+				k := hang(w)
+				var work sync.WaitGroup
+				work.Go(func() { w.wantError(k, tokens.ErrClosed) })
+				synctest.Wait()
+				begin := time.Now()
+				k.Close()
+				work.Wait()
+				if d := time.Since(begin); d > 0 {
+					w.Errorf("Close took %v", d)
+				}
+			})
+		})
+	}
+}
+
 // An outage of the provider is few records, however many accounts there are.
 func TestAnOutageIsFewRecords(t *testing.T) {
 	bubble(t, func(w *world) {

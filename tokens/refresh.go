@@ -226,18 +226,26 @@ func (k *Keeper) load(ctx context.Context, a *account, name string) (Record, err
 		a.forget(r, time.Now())
 	}
 	if err != nil {
-		return r, fmt.Errorf("tokens: load account %q: %w", name, err)
+		return r, fmt.Errorf("tokens: load account %q: %w", name, because(ctx, err))
 	}
 	return r, nil
 }
 
 func (k *Keeper) save(ctx context.Context, name string, r Record) error {
-	ctx, cancel := context.WithTimeout(ctx, k.opts.SaveTimeout)
+	call, cancel := context.WithTimeout(ctx, k.opts.SaveTimeout)
 	defer cancel()
-	if err := k.store.Save(ctx, name, r); err != nil {
-		return fmt.Errorf("tokens: save account %q: %w", name, err)
+	if err := k.store.Save(call, name, r); err != nil {
+		return fmt.Errorf("tokens: save account %q: %w", name, because(ctx, err))
 	}
 	return nil
+}
+
+// because adds to a store's error why ctx has ended, as Close or the caller ends it: stores tell context.Canceled.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // insist saves what must not be lost: until the store has taken it, whichever callers leave meanwhile.
