@@ -264,3 +264,47 @@ func TestTop_LongestWanted(t *testing.T) {
 		}
 	})
 }
+
+// What does not fit into an answer is asked for again, or counted; a question has no more keys than a node answers.
+func TestTop_MoreThanFitsIntoAnAnswer(t *testing.T) {
+	takes.Seconds(t)
+	a := fallback.NewMemory()
+	one, other := join(t, a, unhurried()), join(t, a, unhurried())
+	settled(t, 61, one, other)
+	var all []coord.Lock
+	defer func() {
+		for _, l := range all {
+			unlock(t, l)
+		}
+	}()
+	take := func(c, owner *coord.Coordinator, kind string, n int) {
+		for i := 0; n > 0; i++ {
+			key := fmt.Sprint(kind, " ", i)
+			if o, ok := owner.Owner(key); ok && o.Self { // besides its holder only the owner knows of it
+				all, n = append(all, lock(t, c, key)), n-1
+			}
+		}
+	}
+	const first, second, third = 550, 450, 150
+	take(one, one, "held by the one", first)
+	take(other, one, "held by another", second) // they are asked for last
+	list, err := one.Top(t.Context(), 1000, coord.LongestHeld)
+	if n := len(list.Keys); err != nil || n != first+second || list.More > 0 || len(list.Unanswered) > 0 {
+		t.Errorf("%d keys, and %d more, of %d; unanswered: %v; %v", n, list.More, first+second, list.Unanswered, err)
+	}
+	for _, k := range list.Keys {
+		if k.Holder == nil || k.Turns == 0 {
+			t.Errorf("only its owner tells of %+v", k)
+			break
+		}
+	}
+	take(other, other, "unknown to the one", third)
+	list, err = other.Top(t.Context(), 1000, coord.LongestHeld)
+	if n := len(list.Keys); err != nil || list.More == 0 || n+list.More < first+second+third || len(list.Unanswered) > 0 {
+		t.Errorf("%d keys, and %d more, of %d; unanswered: %v; %v", n, list.More, first+second+third, list.Unanswered, err)
+	}
+	list, err = one.Top(t.Context(), 1000, coord.LongestHeld)
+	if n := len(list.Keys); err != nil || n != 1000 || len(list.Unanswered) > 0 {
+		t.Errorf("%d keys; unanswered: %v; %v", n, list.Unanswered, err)
+	}
+}

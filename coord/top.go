@@ -32,7 +32,7 @@ type KeySummary struct {
 // A KeyList is the answer of Held and Top.
 type KeyList struct {
 	Keys       []KeySummary `json:"keys"`
-	More       int          `json:"more,omitempty"` // of Held: keys that were left out, or not looked at
+	More       int          `json:"more,omitempty"` // of Held: keys that were left out, or not looked at. Of Top: so many at most, as nodes had no room for them in their answers
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
@@ -77,7 +77,8 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 
 // Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
 // process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
-// keys with waiters that are spread over many nodes may be missed. Nodes that do not answer within Options.CallTimeout, those that
+// keys with waiters that are spread over many nodes may be missed. So may keys of a node with so many that they do not fit into an
+// answer (of 1000, half or a quarter do); KeyList.More tells. Nodes that do not answer within Options.CallTimeout, those that
 // could not look at all of their keys within half of it, and those to which there is no stream, are listed. Of what they hold the
 // owners' part is told.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
@@ -94,11 +95,14 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 		first.By, first.Wanted = LongestHeld, true
 	}
 	all, missed := c.askAll(ctx, links, first)
-	list := KeyList{Unanswered: append(c.cluster.unlinked(links), missed...)}
+	list, more := KeyList{Unanswered: append(c.cluster.unlinked(links), missed...)}, 0
+	for i := range all {
+		more += all[i].More
+	}
 	list.merge(c, all, by)
 	q, size := question{About: "keys"}, 0
 	for _, k := range list.Keys {
-		if size += 2*len(k.name) + 16; size > maxText {
+		if size += 2*len(k.name) + 16; size > maxText || len(q.Keys) == mostKeys {
 			break
 		}
 		q.Keys = append(q.Keys, []byte(k.name))
@@ -108,7 +112,7 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 		return slices.ContainsFunc(missed, func(u Unanswered) bool { return u.ID == l.Node() })
 	})
 	all, missed = c.askAll(ctx, links, q)
-	list = KeyList{Unanswered: append(list.Unanswered, missed...)}
+	list = KeyList{More: more, Unanswered: append(list.Unanswered, missed...)}
 	list.merge(c, all, by)
 	list.Keys = append(list.Keys, rest...)
 	list.Keys = list.Keys[:min(n, len(list.Keys))]
@@ -149,7 +153,7 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 	answers, errs := make([]reply, len(links)), make([]error, len(links))
 	var work sync.WaitGroup
 	for i, l := range links {
-		work.Go(func() { answers[i], errs[i] = c.askLink(ctx, l, q) })
+		work.Go(func() { answers[i], errs[i] = c.askWhole(ctx, l, q) })
 	}
 	all = append(all, c.answer(ctx, q))
 	work.Wait()
@@ -163,6 +167,21 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 		missed = append(missed, Unanswered{p, errs[i].Error()})
 	}
 	return all, missed
+}
+
+// askWhole asks a node once more about those keys for which its answer had no room: the last ones.
+func (c *Coordinator) askWhole(ctx context.Context, l *link, q question) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	defer cancel()
+	a, err := c.askLink(ctx, l, q)
+	for n := len(a.Keys); q.About == "keys" && a.More > 0 && 0 < n && n < len(q.Keys) && err == nil; {
+		q.Keys = q.Keys[n:]
+		var rest reply
+		rest, err = c.askLink(ctx, l, q)
+		n = len(rest.Keys)
+		a.Keys, a.More = append(a.Keys, rest.Keys...), rest.More
+	}
+	return a, err
 }
 
 // merge puts together what several processes tell, in order.
