@@ -375,3 +375,16 @@ func TestGrowth_WithoutLinger(t *testing.T) {
 		}
 	})
 }
+
+// A caller that leaves before there is any answer is told that, as one that waits for a lock is.
+func TestGrowth_WithoutAnAnswer(t *testing.T) {
+	growing(t, 1, func(t *testing.T, _ *coord.Coordinator, s *coord.Semaphore, used []coord.Permits) {
+		ctx, cancel := context.WithTimeout(t.Context(), slowly/2)
+		defer cancel()
+		_, err := s.Acquire(ctx, 1)
+		if !errors.Is(err, coord.ErrUnavailable) || errors.Is(err, coord.ErrLocked) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		release(t, used...)
+	})
+}

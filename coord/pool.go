@@ -36,7 +36,8 @@ type pool struct {
 // first, whatever the others want.
 type growth struct {
 	callers []*grower
-	asking  bool // fill asks for larger blocks, until no caller waits
+	asking  bool   // fill asks for larger blocks, until no caller waits
+	name    string // of the block that it asks for
 }
 
 // grower is a caller that waits in this process.
@@ -192,14 +193,14 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (g
 	if try {
 		return p.try(ctx, n, label)
 	}
-	return p.ask(ctx, n, n, false, label)
+	return p.ask(ctx, p.name(n), n, false, label)
 }
 
 // try asks for a block that is to be had at once. If it is refused, other processes and this one give back what they keep for callers to
 // come, which takes a moment; it awaits that for as long as one answer. Where permits were refused, or wanted, a short time ago, there is
 // little of that, and it asks once more only.
 func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
-	x, err := p.ask(ctx, n, n, true, label)
+	x, err := p.ask(ctx, p.name(n), n, true, label)
 	if !refusal(err) {
 		return x, err
 	}
@@ -214,7 +215,7 @@ func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error)
 	defer cancel()
 	p.makeRoom(room)
 	for pause := firstRoom; sleep(room, pause); pause *= 2 {
-		x, err = p.ask(ctx, n, n, true, label)
+		x, err = p.ask(ctx, p.name(n), n, true, label)
 		if !refusal(err) || tight || pause >= lastRoom {
 			break
 		}
@@ -239,22 +240,34 @@ func (p *pool) again(x Permits) {
 	_ = x.Release()
 }
 
-// ask asks for a block, and returns n permits of it.
-func (p *pool) ask(ctx context.Context, n, size uint32, try bool, label string) (Permits, error) {
-	number := p.c.callers.pools.next()
+// blockName is a block that is about to be asked for.
+type blockName struct {
+	name   string
+	size   uint32
+	number uint64
+}
+
+// name names a block. It is one of those that are asked for until ask returns.
+func (p *pool) name(size uint32) blockName {
+	x := blockName{size: size, number: p.c.callers.pools.next()}
 	p.mu.Lock()
-	name := fallback.BlockName(p.key, size, p.of, p.c.callers.holder, number)
+	defer p.mu.Unlock()
+	x.name = fallback.BlockName(p.key, size, p.of, p.c.callers.holder, x.number)
 	if p.asked == nil {
 		p.asked = make(map[string]struct{})
 	}
-	p.asked[name] = struct{}{}
+	p.asked[x.name] = struct{}{}
 	p.counts.Asked++
-	p.mu.Unlock()
-	l, err := p.lockBlock(ctx, name, try, label)
+	return x
+}
+
+// ask asks for a block, and returns n permits of it.
+func (p *pool) ask(ctx context.Context, as blockName, n uint32, try bool, label string) (Permits, error) {
+	l, err := p.lockBlock(ctx, as.name, try, label)
 	if err != nil {
 		return Permits{}, err
 	}
-	b, x := p.newBlock(l, size, number, n)
+	b, x := p.newBlock(l, as.size, as.number, n)
 	x.ctx = ctx
 	b.linger()
 	return x, nil
@@ -287,6 +300,7 @@ func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
 		return me.x, nil
 	case <-ctx.Done():
 	}
+	reason := p.whyNot()
 	p.mu.Lock()
 	x := me.x
 	if at := slices.Index(p.grows.callers, me); at >= 0 {
@@ -297,7 +311,18 @@ func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
 	if x.b != nil { // in the same moment
 		p.again(x)
 	}
-	return Permits{}, &WaitError{Key: p.key, Reason: ErrLocked, Ended: ended(ctx)}
+	return Permits{}, &WaitError{Key: p.key, Reason: reason, Ended: ended(ctx)}
+}
+
+// whyNot returns the reason why there is no larger block yet.
+func (p *pool) whyNot() error {
+	p.mu.Lock()
+	name := p.grows.name
+	p.mu.Unlock()
+	part := p.c.partitionOf(p.key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	return orLocked(part.Reason(part.Find(name)))
 }
 
 // serve gives permits of the blocks to the callers that wait in this process, in their order, as far as there are enough. It returns how many
@@ -331,7 +356,11 @@ func (p *pool) fill() {
 	for len(p.grows.callers) > 0 && now >= p.tight {
 		size := p.larger()
 		p.mu.Unlock()
-		x, err := p.ask(context.Background(), 1, size, true, "")
+		as := p.name(size)
+		p.mu.Lock()
+		p.grows.name = as.name
+		p.mu.Unlock()
+		x, err := p.ask(context.Background(), as, 1, true, "")
 		if err != nil {
 			return
 		}
