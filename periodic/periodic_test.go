@@ -357,9 +357,9 @@ func TestLastTick(t *testing.T) {
 		{periodic.Every(time.Hour), day(1, 3), day(2, 3), day(2, 3).Add(-time.Minute), 23},
 		{periodic.Every(time.Millisecond), day(1, 3).AddDate(-100, 0, 0), day(1, 3), day(1, 3), 3155673600000 - 1},
 	} {
-		last, before := periodic.LastTick(x.s, x.t, x.now)
-		if !last.Equal(x.last) || before < x.before {
-			t.Errorf("%v to %v: %v, %d, want %v, %d", x.t, x.now, last, before, x.last, x.before)
+		last, before, next := periodic.LastTick(x.s, x.t, x.now)
+		if !last.Equal(x.last) || before < x.before || !next.Equal(x.s.Next(x.now)) {
+			t.Errorf("%v to %v: %v, %d, %v, want %v, %d", x.t, x.now, last, before, next, x.last, x.before)
 		}
 	}
 }

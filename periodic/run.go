@@ -49,7 +49,7 @@ func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opt
 	if err != nil {
 		return err
 	}
-	j := &job{c: c, name: name, id: rand.Text(), key: "periodic/" + name, schedule: s, opts: o, fn: fn}
+	j := &job{c: c, name: name, id: rand.Text(), key: "periodic/" + name, opts: o, fn: fn}
 	j.began, j.clock, j.machine = time.Now(), time.Now, machineBy(bootID, os.Hostname)
 	if f, ok := ctx.Value(clockKey{}).(func() time.Time); ok {
 		j.clock = f
@@ -57,6 +57,8 @@ func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opt
 	if m, ok := ctx.Value(machineKey{}).(machine); ok {
 		j.machine = m
 	}
+	j.loc = j.clock().Location()
+	j.schedule = in(s, j.loc)
 	defer c.ExpectLong(j.key)()
 	return j.run(ctx)
 }
@@ -77,6 +79,7 @@ type job struct {
 	opts     Options
 	fn       func(context.Context, Tick) error
 	clock    func() time.Time
+	loc      *time.Location // of the clock
 	machine  machine
 	began    time.Time // when Run was called
 
@@ -152,11 +155,7 @@ func (j *job) look(ctx context.Context) (time.Duration, error) {
 			"job", j.name, "differs", r.Differs, "host", j.machine.host, "of", r.Host)
 	}
 	j.skewed = r.Differs != 0
-	after := r.At
-	if r.place().After(after) {
-		after = r.place()
-	}
-	next := r.left(j.schedule).Next(after)
+	_, _, next := lastTick(r.left(j.schedule), j.from(r), r.At)
 	if next.IsZero() {
 		return 0, errOver
 	}
@@ -170,16 +169,20 @@ func (j *job) unfinished(s seen) bool { return j.opts.Again && !s.Due.IsZero() &
 // it, and by how much the time of the job is set.
 func (j *job) due(s seen) (t Tick, r record, set time.Duration) {
 	r, set = j.now(s)
-	from := r.place()
-	if from.IsZero() {
-		from = j.since
-	}
-	last, missed := lastTick(r.left(j.schedule), from, r.At)
+	last, missed, _ := lastTick(r.left(j.schedule), j.from(r), r.At)
 	if last.IsZero() || r.At.Sub(last) > j.opts.Late {
 		return Tick{}, r, set
 	}
 	r.take(j.schedule, last)
 	return Tick{Due: last, Missed: missed}, r, set
+}
+
+// from returns the time after which ticks are due.
+func (j *job) from(r record) time.Time {
+	if r.place().IsZero() {
+		return j.since
+	}
+	return r.place()
 }
 
 // attempt locks the job and runs what is due then.
@@ -194,7 +197,7 @@ func (j *job) attempt(ctx context.Context) error {
 		lost := !s.Due.IsZero() && !s.Done // its process has lost the lock
 		switch {
 		case lost && idle && j.opts.Again:
-			return j.runTick(ctx, l, Tick{Due: s.place(), Again: true}, s.carried())
+			return j.runTick(ctx, l, Tick{Due: s.place().In(j.loc), Again: true}, s.carried())
 		case lost:
 			j.opts.Logger.Warn("holdfast: a process was lost while it ran a periodic job", "job", j.name, "due", s.place())
 		}

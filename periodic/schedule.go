@@ -3,7 +3,8 @@ package periodic
 import "time"
 
 // A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so what
-// its parser makes of a crontab's line is one. All processes must have the same.
+// its parser makes of a crontab's line is one. All processes must have the same. Run asks for times in
+// time.Local.
 type Schedule interface {
 	// Next returns the first tick after t, or the zero time if there is none.
 	Next(t time.Time) time.Time
@@ -20,21 +21,39 @@ func (e every) Next(t time.Time) time.Time {
 	return t.Truncate(time.Duration(e)).Add(time.Duration(e))
 }
 
+// local is a schedule that is asked in one location: the times of a record may have lost theirs.
+type local struct {
+	s   Schedule
+	loc *time.Location
+}
+
+// in returns the schedule as one of the location. One of [Every] is the same in all of them.
+func in(s Schedule, loc *time.Location) Schedule {
+	if _, ok := s.(every); ok {
+		return s
+	}
+	return local{s, loc}
+}
+
+// Next implements [Schedule].
+func (l local) Next(t time.Time) time.Time { return l.s.Next(t.In(l.loc)) }
+
 // mostMissed bounds how many ticks are counted one by one.
 const mostMissed = 1000
 
-// lastTick returns the last tick after t that is not later than now, and how many there are before it
-// since t. The zero time means that there is none. After more than mostMissed ticks it counts anew from
-// shortly before now.
-func lastTick(s Schedule, t, now time.Time) (last time.Time, before int) {
+// lastTick returns the last tick after t that is not later than now, how many there are before it
+// since t, and the next one. The zero time means that there is none. After more than mostMissed ticks it
+// counts anew from shortly before now. Each tick is the next one of the one before, as the schedule may
+// count from the time that it is asked for.
+func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next time.Time) {
 	for n := 0; ; n++ {
-		next := s.Next(t)
+		next = s.Next(t)
 		if next.IsZero() || next.After(now) {
-			return last, max(n-1, 0)
+			return last, max(n-1, 0), next
 		}
 		if e, ok := s.(every); ok {
 			last = now.Truncate(time.Duration(e))
-			return last, int(last.Sub(next) / time.Duration(e))
+			return last, int(last.Sub(next) / time.Duration(e)), e.Next(now)
 		}
 		if n == mostMissed { // the number is a lower bound from here on
 			next = s.Next(laterStart(s, t, now))
