@@ -61,10 +61,16 @@ func Begin(ctx context.Context, c *coord.Coordinator, name string, keep time.Dur
 		return nil, err
 	}
 	s := &Slot{j: j, l: l, keep: keep, at: time.Now()}
+	taken := false
+	defer func() {
+		if !taken { // also after a panic of the store: nothing was done under the lock
+			_ = l.Unlock()
+		}
+	}()
 	if err := s.take(ctx); err != nil {
-		_ = l.Unlock() // nothing was done under it
 		return nil, err
 	}
+	taken = true
 	return s, nil
 }
 
@@ -90,11 +96,11 @@ func (s *Slot) Fence() coord.Fence { return s.l.Fence() }
 // returns an error that Is [coord.ErrLost] if the lock was lost before. Further calls return the same.
 func (s *Slot) End() error {
 	s.once.Do(func() {
+		defer func() { s.err = s.l.Unlock() }() // also after a panic of the store
 		s.r.Done, s.r.Ran = true, time.Since(s.at)
 		if left := s.keep - s.r.Ran; left >= time.Millisecond {
 			_ = s.j.write(s.l, s.r, left) // else what Begin has written stays, which says the same
 		}
-		s.err = s.l.Unlock()
 	})
 	return s.err
 }

@@ -1,6 +1,7 @@
 package periodic_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -87,5 +88,54 @@ func TestBegin_ACrash(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		cut.Mend()
+	})
+}
+
+// panicking is a store that panics in the call before which it is told to.
+type panicking struct {
+	coord.ShareStore
+	now bool
+}
+
+func (s *panicking) Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error {
+	if s.now {
+		s.now = false
+		panic("the store")
+	}
+	return s.ShareStore.Put(ctx, key, value, fence, keep)
+}
+
+// A store that panics leaves no lock behind.
+func TestBegin_AStoreThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		here, there := start(t, a), start(t, a)
+		results, err := here.Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &panicking{ShareStore: results}
+		begin := func(c *coord.Coordinator) (*periodic.Slot, error) {
+			return periodic.Begin(t.Context(), c, "job", time.Minute, &periodic.Options{Store: s})
+		}
+		panics := func(what string, f func()) {
+			t.Helper()
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", what)
+				}
+			}()
+			s.now = true
+			f()
+		}
+		panics("Begin", func() { begin(here) })
+		time.Sleep(time.Second) // the process keeps the key for its own callers for some milliseconds
+		slot, err := begin(there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		panics("End", func() { slot.End() })
+		if slot.Context().Err() == nil || slot.End() != nil {
+			t.Error("the slot has not ended")
+		}
 	})
 }
