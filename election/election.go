@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
@@ -21,15 +22,15 @@ const MaxName = 512
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options
 // means all defaults.
 type Options struct {
-	// ID names this candidate. Two candidates never have the same one. At most 256 bytes. Default: the
-	// host's name and a random text.
+	// ID names this candidate. Two candidates never have the same one. At most 256 bytes of UTF-8.
+	// Default: the host's name and a random text.
 	ID string
 
 	// Value is published with each term, until [Term.Publish] changes it: the leader's address, as a
 	// rule. At most 64 KiB. Default: empty.
 	Value string
 
-	// Version and Zone describe this candidate to Prefer. Default: empty.
+	// Version and Zone describe this candidate to Prefer, in 256 bytes of UTF-8 at most. Default: empty.
 	Version, Zone string
 
 	// Prefer orders the candidates that wait when a leader goes. See [Order]. All candidates of an
@@ -102,7 +103,7 @@ func (o *Options) filled() (Options, error) {
 		if err != nil || host == "" {
 			host = "unknown"
 		}
-		f.ID = host[:min(len(host), 128)] + "/" + rand.Text()[:10]
+		f.ID = strings.ToValidUTF8(host[:min(len(host), 128)], "?") + "/" + rand.Text()[:10]
 	}
 	if f.Keep == 0 {
 		f.Keep = 30 * time.Second
@@ -116,10 +117,14 @@ func (o *Options) filled() (Options, error) {
 	switch {
 	case len(f.ID) > maxID:
 		return f, fmt.Errorf("election: Options.ID has %d bytes, must have %d at most", len(f.ID), maxID)
+	case !utf8.ValidString(f.ID):
+		return f, fmt.Errorf("election: Options.ID is %q, must be UTF-8", f.ID)
 	case len(f.Value) > maxValue:
 		return f, fmt.Errorf("election: Options.Value has %d bytes, must have %d at most", len(f.Value), maxValue)
 	case len(f.Version) > maxID || len(f.Zone) > maxID:
 		return f, fmt.Errorf("election: Options.Version and Zone must have %d bytes at most", maxID)
+	case !utf8.ValidString(f.Version) || !utf8.ValidString(f.Zone):
+		return f, fmt.Errorf("election: Options.Version is %q and Zone %q, must be UTF-8", f.Version, f.Zone)
 	case f.Keep < 100*time.Millisecond:
 		return f, fmt.Errorf("election: Options.Keep is %v, must be at least 100ms", f.Keep)
 	case f.Pause < 0:

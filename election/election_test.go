@@ -273,6 +273,9 @@ func TestNew_RefusesWhatCannotBe(t *testing.T) {
 			{"a", election.Options{Value: strings.Repeat("x", 64<<10+1)}, "Options.Value"},
 			{"a", election.Options{Version: strings.Repeat("x", 257)}, "Options.Version"},
 			{"a", election.Options{Zone: strings.Repeat("x", 257)}, "Zone"},
+			{"a", election.Options{ID: "\xff"}, "Options.ID"},
+			{"a", election.Options{Version: "\xff"}, "Options.Version"},
+			{"a", election.Options{Zone: "\xff"}, "Zone"},
 			{"a", election.Options{Keep: -1}, "Options.Keep"},
 			{"a", election.Options{Pause: -1}, "Options.Pause"},
 		} {

@@ -23,8 +23,8 @@ type Candidate struct {
 type Order func(a, b Candidate) int
 
 // Newest prefers the higher Version: numbers between dots are compared as numbers, and a version with a
-// suffix after a hyphen is before the same one without. A new deployment gets the leadership by it once,
-// instead of once for each old process that ends.
+// suffix after a hyphen is before the same one without. What follows a plus does not count. A new
+// deployment gets the leadership by it once, instead of once for each old process that ends.
 func Newest(a, b Candidate) int { return compareVersions(b.Version, a.Version) }
 
 // InZone prefers candidates with the given Zone.
@@ -53,6 +53,8 @@ func Then(orders ...Order) Order {
 }
 
 func compareVersions(a, b string) int {
+	a, _, _ = strings.Cut(a, "+")
+	b, _, _ = strings.Cut(b, "+")
 	a, preA, hasA := strings.Cut(strings.TrimPrefix(a, "v"), "-")
 	b, preB, hasB := strings.Cut(strings.TrimPrefix(b, "v"), "-")
 	switch n := compareDotted(a, b); {
@@ -86,37 +88,65 @@ func compareDotted(a, b string) int {
 	return 0
 }
 
-// win waits for the lock, and gives it on while a better candidate waits for it.
+// win waits for the lock. With a preference it returns the candidacy, too, which has ended if there is
+// an error, or an Order or a store has panicked.
 func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err error) {
-	var others *members
-	if e.opts.Prefer != nil {
-		others = e.members("candidates")
-		if m, err = others.join(ctx, time.After(callTimeout)); err != nil {
-			return l, m, err
-		}
+	if e.opts.Prefer == nil {
+		l, err = e.c.Lock(ctx, e.key)
+		return l, nil, err
 	}
+	others, won := e.members("candidates"), false
+	m, err = others.join(ctx, time.After(callTimeout))
+	defer func() {
+		if !won {
+			m.quit()
+		}
+	}()
+	if err == nil {
+		l, err = e.winOver(ctx, others)
+	}
+	won = err == nil
+	return l, m, err
+}
+
+// winOver waits for the lock, and gives it on while a better candidate waits for it.
+func (e *Election) winOver(ctx context.Context, others *members) (coord.Lock, error) {
 	gaveWay, before := false, coord.Fence(0)
 	for {
-		l, err = e.c.Lock(ctx, e.key)
-		if err != nil || others == nil {
-			return l, m, err
+		l, err := e.c.Lock(ctx, e.key)
+		if err != nil {
+			return l, err
 		}
-		// What the store has not said when ctx ends, or within a call's time, is not waited for: the
-		// lock is there.
-		ask, end := held.Inside(ctx, l.Context())
-		now, err := e.lastTerm(ask)
-		// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
-		// better one was asked in between, and has not taken it.
-		lead := err != nil || gaveWay && now == before || !others.anyBetter(ask)
-		end(nil)
+		now, lead := e.leads(ctx, l, others, gaveWay, before)
 		if lead {
-			return l, m, nil
+			return l, nil
 		}
 		gaveWay, before = true, now
 		if err := l.Unlock(); err != nil {
 			gaveWay = false
 		}
 	}
+}
+
+// leads reports whether this candidate, which has the lock, is to lead, and the fence of the last term.
+// If an Order or the store panics it gives the lock back.
+func (e *Election) leads(ctx context.Context, l coord.Lock, others *members, gaveWay bool, before coord.Fence) (now coord.Fence, lead bool) {
+	answered := false
+	defer func() {
+		if !answered {
+			_ = l.Unlock()
+		}
+	}()
+	// What the store has not said when ctx ends, or within a call's time, is not waited for: the lock is
+	// there.
+	ask, end := held.Inside(ctx, l.Context())
+	defer end(nil)
+	now, err := e.lastTerm(ask)
+	// Lock queues in order of arrival. If no term has begun since this candidate gave way, the better one
+	// was asked in between, and has not taken it.
+	lead = err != nil || gaveWay && now == before || !others.anyBetter(ask)
+	answered = true
+	return now, lead
 }
 
 // lastTerm returns the fence of the last term that was published, 0 if none is known.

@@ -30,13 +30,17 @@ type Term struct {
 // Errors: those of [coord.Coordinator.Lock]; with Options.Prefer also [coord.ErrNoResults], if
 // there is no Options.Store and the arbiter keeps no results.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
-	quiet := e.c.ExpectLong(e.key)
+	quiet, won := e.c.ExpectLong(e.key), false
+	defer func() {
+		if !won {
+			quiet()
+		}
+	}()
 	l, m, err := e.win(ctx)
 	if err != nil {
-		m.quit()
-		quiet()
 		return nil, err
 	}
+	won = true
 	t := &Term{e: e, lock: l, done: make(chan struct{}), value: e.opts.Value}
 	over := l.Context()
 	go func() {

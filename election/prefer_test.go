@@ -1,0 +1,87 @@
+package election_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/election"
+	"github.com/holdfast-go/holdfast/fallback"
+)
+
+func TestNewest(t *testing.T) {
+	versions := []string{"", "1.2.9-rc.2", "1.2.9", "v1.2.10-rc.1+dirty", "1.2.10", "2"}
+	for i, a := range versions {
+		for j, b := range versions {
+			for _, build := range []string{"", "+dirty", "+x-1.2"} {
+				n := election.Newest(election.Candidate{Version: a + build}, election.Candidate{Version: b})
+				if (n < 0) != (i > j) || (n > 0) != (i < j) {
+					t.Errorf("%q, %q: %d", a+build, b, n)
+				}
+			}
+		}
+	}
+}
+
+// An order that panics leaves neither the leadership locked nor the process listed.
+func TestPrefer_AnOrderThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		here, there := start(t, a, nil), start(t, a, nil)
+		first := campaign(t, join(t, here, nil))
+		var once sync.Once
+		order := func(a, b election.Candidate) int {
+			once.Do(func() { panic("the order") })
+			return 0
+		}
+		bad := join(t, here, &election.Options{Prefer: order})
+		panicked := make(chan any)
+		go func() {
+			defer func() { panicked <- recover() }()
+			bad.Campaign(t.Context())
+		}()
+		time.Sleep(time.Second)
+		resign(t, first)
+		if p := <-panicked; p != "the order" {
+			t.Errorf("Campaign: %v", p)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if next, err := join(t, there, nil).Campaign(ctx); err != nil {
+			t.Error(err)
+		} else {
+			resign(t, next)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("the next leader came after %v", d)
+		}
+		time.Sleep(time.Second)
+		if ids := listed(t, there, "candidates"); len(ids) > 0 {
+			t.Errorf("listed: %v", ids)
+		}
+	})
+}
+
+// listed returns the IDs in a list of the election.
+func listed(t *testing.T, c *coord.Coordinator, of string) (ids []string) {
+	t.Helper()
+	results, err := c.Results()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := results.Get(t.Context(), "election/billing#"+of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []election.Candidate
+	if r.Fence != 0 && json.Unmarshal(r.Value, &all) != nil {
+		t.Fatalf("%q", r.Value)
+	}
+	for _, x := range all {
+		ids = append(ids, x.ID)
+	}
+	return ids
+}
