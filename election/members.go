@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -48,13 +49,16 @@ func without(all []Candidate, ids ...string) []Candidate {
 	return slices.DeleteFunc(all, func(c Candidate) bool { return slices.Contains(ids, c.ID) })
 }
 
-func (s *members) add(ctx context.Context) error {
-	return s.update(ctx, func(all []Candidate) []Candidate {
+// add puts this process into the record, and returns the others there.
+func (s *members) add(ctx context.Context) (others []Candidate, err error) {
+	err = s.update(ctx, func(all []Candidate) []Candidate {
+		others = without(slices.Clone(all), s.me.ID)
 		if slices.Contains(all, s.me) {
 			return all
 		}
-		return append(without(all, s.me.ID), s.me)
+		return append(slices.Clone(others), s.me)
 	})
+	return others, err
 }
 
 func (s *members) remove(ctx context.Context, ids ...string) error {
@@ -71,6 +75,23 @@ func (s *members) gone(ctx context.Context, id string) bool {
 	}
 	_ = l.Unlock() // whether it was lost meanwhile does not matter
 	return true
+}
+
+// sweep looks at one of the others, and takes it out of the record if it has gone. Candidates call it
+// each time that they add themselves: so none that crashed stays there for good.
+func (s *members) sweep(ctx context.Context, others []Candidate) {
+	if len(others) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	id := others[rand.IntN(len(others))].ID
+	l, err := s.e.c.TryLock(ctx, s.signOf(id))
+	if err != nil {
+		return
+	}
+	_ = s.remove(ctx, id) // with the sign held, as in awaitGone; else another sweep does it
+	_ = l.Unlock()
 }
 
 // awaitGone waits until the member's sign of life is free, because the member has left or crashed, and
@@ -166,12 +187,15 @@ func (s *members) stayListed(ctx, sign context.Context, tell func(error)) error 
 	troubled := false // a record was written
 	for ctx.Err() == nil && sign.Err() == nil {
 		next := s.e.opts.Keep / 3
-		switch err := s.add(ctx); {
+		switch others, err := s.add(ctx); {
 		case isFinal(err):
 			return err
 		case err == nil:
 			troubled = false
 			tell(nil)
+			if s.e.opts.Prefer != nil { // else the planner awaits those that go
+				s.sweep(ctx, others)
+			}
 		default:
 			next = min(next, s.e.opts.Pause)
 			if !troubled && ctx.Err() == nil {

@@ -3,6 +3,8 @@ package election_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/election"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
 func TestNewest(t *testing.T) {
@@ -84,4 +87,41 @@ func listed(t *testing.T, c *coord.Coordinator, of string) (ids []string) {
 		ids = append(ids, x.ID)
 	}
 	return ids
+}
+
+// Candidates that crashed are taken from the list by those that wait.
+func TestPrefer_CrashedCandidatesAreNotKept(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		const keep = 30 * time.Second // longer than the list is locked by what crashed
+		cut := &crash.Arbiter{Memory: a}
+		here, there, crashes := start(t, a, nil), start(t, a, nil), start(t, cut, nil)
+		named := func(id string) *election.Options {
+			return &election.Options{ID: id, Prefer: election.Newest, Keep: keep}
+		}
+		term := campaign(t, join(t, here, named("leads")))
+		next := make(chan *election.Term)
+		e := join(t, there, named("waits"))
+		go func() { next <- campaign(t, e) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var gone sync.WaitGroup
+		for i := range 20 {
+			e := join(t, crashes, named(fmt.Sprint("crashes", i)))
+			gone.Go(func() { e.Campaign(ctx) })
+		}
+		time.Sleep(2 * keep)
+		if ids := listed(t, there, "candidates"); len(ids) != 21 {
+			t.Errorf("listed before the crash: %v", ids)
+		}
+		cut.Cut()
+		time.Sleep(10*time.Second + 10*keep) // its session, and a look at each
+		if ids := listed(t, there, "candidates"); !slices.Equal(ids, []string{"waits"}) {
+			t.Errorf("listed after the crash: %v", ids)
+		}
+		cancel()
+		gone.Wait()
+		resign(t, term)
+		resign(t, <-next)
+		cut.Mend()
+		time.Sleep(time.Minute) // until it has a session to close again
+	})
 }
