@@ -50,7 +50,7 @@ func (x carriedLock) name() (name string, fence uint64) {
 	return l.key, l.fence
 }
 
-type lockerKey struct{}
+type lockerKey = held.Task
 
 type lockerContext struct {
 	context.Context

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // MaxShards is the largest number of shards.
@@ -33,7 +34,8 @@ type Shard struct {
 // If fn returns before its context has ended, it is called again after Options.Pause, which is also how
 // long new processes are waited for before shards move to them. All processes pass the same n: while
 // they differ, that of the process that makes the plan counts. The election of the same name is
-// another matter: a process may campaign and take shards.
+// another matter: a process may campaign and take shards. If ctx is that of a task ([coord.WithLocker]),
+// each shard is a task of its own, which has the locks of that one, too.
 //
 // The plan has the ID of each process once, and the process of each shard as a number, in 64 KiB at
 // most. One that is longer is told to Options.Logger, and shards stay where they are: with
@@ -59,7 +61,7 @@ func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Contex
 	a := assignment{e: plans, fn: fn, stops: make(map[int]context.CancelFunc)}
 	a.work.Go(func() {
 		// Run ends when the coordinator is closed, too: so does the assignment then.
-		cancel(plans.Run(ctx, func(ctx context.Context, t *Term) error { return crew.plan(ctx, t, n) }))
+		cancel(plans.Run(held.Apart(ctx), func(ctx context.Context, t *Term) error { return crew.plan(ctx, t, n) }))
 	})
 	for k := range plans.records(ctx) {
 		if p, ok := decodePlan(k.Value); ok {
@@ -96,6 +98,9 @@ func (a *assignment) follow(ctx context.Context, mine map[int]bool, of int) {
 	for i := range mine {
 		if a.stops[i] == nil {
 			own, stop := context.WithCancel(ctx)
+			if own.Value(held.Task{}) != nil { // the shards wait for each other's locks
+				own = coord.WithLocker(own)
+			}
 			a.stops[i] = stop
 			a.work.Go(func() {
 				defer stop()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/held"
 )
 
 // members is the list of the processes that take part in something, kept in one record, which is
@@ -138,7 +139,7 @@ func (m *membership) leave() {
 // or when it has waited for long enough: then it is put into the record in the background. The
 // membership is never nil.
 func (s *members) join(ctx context.Context, enough <-chan time.Time) (*membership, error) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	own, cancel := context.WithCancel(held.Apart(context.WithoutCancel(ctx)))
 	ready, done := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(done)

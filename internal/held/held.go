@@ -3,5 +3,24 @@
 // the next outer context. Under makes the context of what runs with a lock.
 package held
 
+import "context"
+
 // Key is the key of the innermost lock that a context carries.
 type Key struct{}
+
+// Task is the key of the task that a context belongs to: see coord.WithLocker.
+type Task struct{}
+
+// Apart returns the context of a goroutine that takes locks beside its caller: it carries none, and
+// belongs to no task. Otherwise it is ctx.
+func Apart(ctx context.Context) context.Context { return apart{ctx} }
+
+type apart struct{ context.Context }
+
+func (x apart) Value(key any) any {
+	switch key {
+	case Key{}, Task{}:
+		return nil
+	}
+	return x.Context.Value(key)
+}

@@ -51,3 +51,16 @@ func TestInside(t *testing.T) {
 	}
 	<-ctx.Done()
 }
+
+// Apart leaves out what the context tells of locks, and nothing else.
+func TestApart(t *testing.T) {
+	type key struct{}
+	outer, stop := context.WithCancel(context.WithValue(context.Background(), key{}, "the caller's"))
+	ctx := held.Apart(context.WithValue(context.WithValue(outer, held.Key{}, "a lock"), held.Task{}, "a task"))
+	if ctx.Value(key{}) != "the caller's" || ctx.Value(held.Key{}) != nil || ctx.Value(held.Task{}) != nil {
+		t.Error("what it tells of")
+	}
+	if stop(); ctx.Err() == nil {
+		t.Error("it has no end")
+	}
+}
