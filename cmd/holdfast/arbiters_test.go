@@ -286,7 +286,7 @@ func startPostgres(t *testing.T) (dsn string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Stop() })
-	dsn = "postgres://op@/postgres?host=" + url.QueryEscape(s.Dir)
+	dsn = "postgres://op@/postgres?connect_timeout=30&host=" + url.QueryEscape(s.Dir) // as the machine may be busy
 	if err := s.Await(t.Context(), func(ctx context.Context) error {
 		c, err := pgx.Connect(ctx, dsn)
 		if err != nil {
