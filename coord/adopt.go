@@ -28,6 +28,16 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 	}
 }
 
+// leastGrant returns for how long an owner's grant to another node is good at least: for so long that
+// its row can be written, as [cluster.keepAdopting] does when the owner announces no more. An owner
+// that meets the arbiter and its guardians as often as it should has more than that left at any time.
+func (o *Options) leastGrant() time.Duration {
+	if o.takeover() > 0 {
+		return min(o.RetryEvery, o.promises().Valid()/4)
+	}
+	return o.RetryEvery
+}
+
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
 

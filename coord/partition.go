@@ -36,7 +36,7 @@ func (c *Coordinator) leaseConfig() *lease.Config {
 	o := &c.opts
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
-		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Handoff: c.callers.limits, Clustered: o.Cluster != nil,
+		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Least: o.leastGrant(), Handoff: c.callers.limits, Clustered: o.Cluster != nil,
 		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.callers.requests, Offers: &c.debts.offers,
 		Sights: sights(o.Cluster),
 	}

@@ -212,12 +212,14 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	return true
 }
 
-// grant gives the key to another node.
+// grant gives the key to another node, if that has time enough to get a row for it: an owner that reaches the arbiter no more
+// would give, to the last moment, what its holders lose in the next.
 func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
-	if c.link.Down() {
+	until := p.ownedUntil()
+	if c.link.Down() || Left(until, now) < p.cfg.Least {
 		return false
 	}
-	ping, left := c.link.Offer(p.ownedUntil()) // left counts from the sending of that ping, the node's last one
+	ping, left := c.link.Offer(until) // left counts from the sending of that ping, the node's last one
 	if left == 0 {
 		return false // there was none yet, or the time is over: grantFirst sends a Moved frame
 	}

@@ -82,6 +82,8 @@ type Config struct {
 
 	RetryEvery, CallTimeout time.Duration
 
+	Least time.Duration // how long a grant to another node is good at least
+
 	Handoff   handoff.Limits
 	Clustered bool
 	NoAnswer  error                   // why a key is not to be had that the arbiter was not asked for, or has not answered

@@ -90,7 +90,7 @@ func NewWith(x Times, names ...string) *World {
 		n := &Node{w: w, Name: name, ends: make(map[string]*end), turns: make(map[string]turn), waiters: make(map[string][]*lease.Waiter)}
 		n.cfg = lease.Config{
 			Began: w.now, Lease: x.lease(), Margin: x.Margin, SessionTTL: x.TTL, RenewEvery: renewEvery, RetryEvery: retryEvery,
-			CallTimeout: callTimeout, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
+			CallTimeout: callTimeout, Least: retryEvery, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
 			Full: func(string) error { return errFull }, Size: func(string, uint32, uint32) error { return errSize },
 			View: view{n}, Requests: &n.requests, Offers: &n.offers,
 		}
