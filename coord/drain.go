@@ -95,7 +95,8 @@ func (c *Coordinator) beginDrain(why string) error {
 	return nil
 }
 
-// owned returns how many partitions this node owns, or is giving away.
+// owned returns how many partitions this node owns, is giving away, or may be given by a call that is
+// under way.
 func (c *Coordinator) owned() (n int) {
 	for i := range c.parts {
 		p := &c.parts[i]

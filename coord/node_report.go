@@ -27,7 +27,7 @@ type NodeReport struct {
 	Unfit   string        `json:"unfit,omitempty"` // why the arbiter is not fit for locks any more: see Stats.Unfit
 
 	Partitions int `json:"partitions"` // of the namespace
-	Owned      int `json:"owned"`      // partitions
+	Owned      int `json:"owned"`      // partitions; of a node that is drained also those that it gives away, or has asked for before
 	Locked     int `json:"locked"`     // keys, by callers of the process
 	Kept       int `json:"kept"`       // keys without a caller
 	Waiting    int `json:"waiting"`    // callers
@@ -108,6 +108,9 @@ func (c *Coordinator) report() NodeReport {
 	x := c.cluster
 	if x == nil {
 		return r
+	}
+	if x.self.draining.Load() {
+		r.Owned = c.owned() // also what is under way
 	}
 	r.Nodes = c.Nodes()
 	for _, n := range r.Nodes {

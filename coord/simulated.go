@@ -25,6 +25,21 @@ func init() {
 		defer p.mu.Unlock()
 		return p.Serving()
 	}
+	wire.Owned = func(c any) (n int) {
+		parts := c.(*Coordinator).parts
+		for i := range parts {
+			p := &parts[i]
+			if !p.mu.TryLock() {
+				n++
+				continue
+			}
+			if p.Phase() != lease.Unowned {
+				n++
+			}
+			p.mu.Unlock()
+		}
+		return n
+	}
 	wire.Holding = func(c any, key string) (wire.Hold, time.Time) {
 		p := c.(*Coordinator).partitionOf(key)
 		if !p.mu.TryLock() {

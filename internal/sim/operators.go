@@ -172,7 +172,7 @@ func (s *start) givesAway() {
 		if s.dead.Load() {
 			return // it may have been the process after it that was asked
 		}
-		if !s.serves() {
+		if wire.Owned(s.c) == 0 {
 			w.drained.Add(1)
 			s.drained.Store(true)
 			return
@@ -193,16 +193,6 @@ func (w *world) gaveAway() {
 			}
 		}
 	}
-}
-
-// serves reports whether the process serves a partition.
-func (s *start) serves() bool {
-	for p := range uint32(partitions) {
-		if epoch, until := wire.Serves(s.c, p); epoch > 0 && !lease.Past(until, s.h.read()) {
-			return true
-		}
-	}
-	return false
 }
 
 // breaking notes that what has a token is going to be broken.

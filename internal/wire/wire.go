@@ -57,6 +57,9 @@ var (
 	// says that it may not if it is busy.
 	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
 
+	// Owned tells how many partitions a *coord.Coordinator owns, takes or gives away. A busy one counts.
+	Owned func(coordinator any) int
+
 	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock.
 	// The zero time: none, or it is busy.
 	Holding func(coordinator any, key string) (Hold, time.Time)
