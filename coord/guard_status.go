@@ -10,6 +10,7 @@ func (g *guarded) status(s *Stats) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	recorded, _, _ := g.ward.Sets()
+	s.Takeover = g.c.opts.takeover()
 	if s.Guardians = len(recorded.Members); s.Guardians > 0 {
 		s.Promised = max(g.ward.Until()-g.instant(g.c.now()), 0)
 	}
@@ -31,4 +32,12 @@ func (g *guarded) guarding(session string, i *NodeInfo) {
 		}
 	}
 	i.Ward = max(g.guard.Promised()[session]-g.monotonic(now), time.Duration(0))
+}
+
+// guardians returns how many sessions guard this one.
+func (g *guarded) guardians() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	recorded, _, _ := g.ward.Sets()
+	return len(recorded.Members)
 }

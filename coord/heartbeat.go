@@ -148,6 +148,7 @@ func (x *cluster) keepPinging() {
 	t := time.NewTimer(every)
 	defer t.Stop()
 	var told map[string]bool
+	var alone unguarded
 	for {
 		select {
 		case <-t.C:
@@ -161,6 +162,7 @@ func (x *cluster) keepPinging() {
 		}
 		x.endWatches()
 		told = x.tellUnreachable(told)
+		alone.look(x)
 		t.Reset(left)
 	}
 }

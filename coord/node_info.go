@@ -22,6 +22,10 @@ type NodeInfo struct {
 	// because of a setting such as another key in Cluster.PeerKeys. Of Nodes only; empty: not so.
 	Refused string `json:"refused,omitempty"`
 
+	// Takeover is the node's Cluster.Takeover, as the arbiter lists it; 0: it takes no part. Only nodes with the same one guard
+	// each other.
+	Takeover time.Duration `json:"takeover,omitempty"`
+
 	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have passed.
 	Guardian bool          `json:"guardian,omitempty"` // it guards this node
 	Promise  time.Duration `json:"promise,omitempty"`  // for how long its promise to this node counts
@@ -75,7 +79,7 @@ func (x *cluster) info(n *ring.Node) NodeInfo {
 		i.State = "listed"
 	}
 	if k, ok := x.members.card(n.Name); ok {
-		i.Peer, i.Service = k.Peer, k.Service
+		i.Peer, i.Service, i.Takeover = k.Peer, k.Service, k.Takeover
 	} else if i.Self {
 		i.Service = x.c.opts.Cluster.Service
 	}

@@ -68,6 +68,7 @@ type Stats struct {
 	Permits PermitStats // of semaphores
 
 	// With Cluster.Takeover.
+	Takeover  time.Duration // Cluster.Takeover, while there is a session that others can guard; else 0
 	Guardians int           // nodes that guard this one
 	Promised  time.Duration // for how long their promises make the session valid; 0 without guardians
 	Buried    uint64        // sessions of other nodes that this one has had buried

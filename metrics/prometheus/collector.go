@@ -40,7 +40,7 @@ type collector struct {
 	count, granted, lost, calls, failed                *prometheus.Desc
 	partitions, sessions, grace, up, buried, deadlocks *prometheus.Desc
 	longest, held, gaveUp, unfit                       *prometheus.Desc
-	guardians, promised, nodes                         *prometheus.Desc
+	guardians, promised, takeover, nodes               *prometheus.Desc
 }
 
 // describe makes the descriptions. Most names are those that OpenTelemetry's exporter makes of the names of metrics/otel; docs/metrics.md
@@ -69,6 +69,7 @@ func (c *collector) describe(labels prometheus.Labels) {
 	add(&c.nodes, "node_count", "Other nodes of the cluster, by what this one has to do with them.", "state")
 	add(&c.guardians, "guardian_count", "Nodes that guard this one.")
 	add(&c.promised, "guardian_promise_seconds", "For how long their promises make the session valid.")
+	add(&c.takeover, "takeover_seconds", "Cluster.Takeover, while the process has a session that others can guard; else 0.")
 	add(&c.deadlocks, "lock_deadlock_total", "Callers that were sent away because callers waited for each other in a circle.")
 	add(&c.buried, "session_buried_total", "Sessions of other nodes that this one has had buried.")
 }
@@ -141,6 +142,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(c.guardians, float64(s.Guardians))
 	gauge(c.promised, s.Promised.Seconds())
+	gauge(c.takeover, s.Takeover.Seconds())
 	counter(c.buried, s.Buried)
 	counter(c.deadlocks, s.Deadlocks)
 }
