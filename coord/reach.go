@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/holdfast-go/holdfast/ring"
@@ -25,8 +26,12 @@ func (e *UnreachableError) Error() string {
 	if e.Node != "" {
 		member = "node " + e.Node
 	}
-	return fmt.Sprintf("%s is not reachable at %s, which it advertises, for %v: %v: open that port, or set Cluster.%s and Cluster.%sAdvertise there",
-		member, e.Addr, e.For.Round(time.Millisecond), e.Cause, e.Port, e.Port)
+	do := "open that port, or"
+	if e.Cause != nil && strings.Contains(e.Cause.Error(), syscall.ECONNREFUSED.Error()) { // memberlist wraps nothing
+		do = "no process listens there, or a firewall rejects: if the process runs,"
+	}
+	return fmt.Sprintf("%s is not reachable at %s, which it advertises, for %v: %v: %s set Cluster.%s and Cluster.%sAdvertise there",
+		member, e.Addr, e.For.Round(time.Millisecond), e.Cause, do, e.Port, e.Port)
 }
 
 // Unwrap returns Cause.

@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/peer"
 )
 
 func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
@@ -58,11 +54,8 @@ func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 }
 
 func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
-	var all []nodeView
-	var work sync.WaitGroup
-	work.Go(func() { all = nodes(ctx, c) })
-	processes, err := c.Processes(ctx)
-	work.Wait()
+	all := nodes(ctx, c)
+	processes, err := c.Processes(ctx) // after that, so that it has each session that a node has heard of
 	if err != nil {
 		d.fail("processes", "see what is said of the arbiter", "%v", err)
 		return
@@ -77,11 +70,19 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 		d.warn("processes", "set Cluster in all processes, or in none: a process without makes owners give partitions back",
 			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
 	}
-	d.sessionless(all)
+	x := listing{len(all), make(map[string]bool), make(map[string]bool)}
+	for _, n := range all {
+		x.nodes[n.ID] = true
+	}
+	for _, p := range processes {
+		x.sessions[p.Session] = true
+	}
+	d.sessionless(all, &x)
 	d.secrets(all)
+	d.takeovers(all)
 	versions := make(map[string]bool)
 	for _, n := range all {
-		d.member(ctx, &n, len(all))
+		d.member(ctx, &n, &x)
 		if n.Report != nil {
 			versions[n.Report.Version] = true
 		}
@@ -99,43 +100,40 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// sessionless tells once of each node that others hear, and that has no session. One of a copy of
-// the data names a session, which this arbiter has not.
-func (d *doctor) sessionless(all []nodeView) {
+// A listing is what the arbiter lists.
+type listing struct {
+	of       int             // nodes
+	nodes    map[string]bool // by ID
+	sessions map[string]bool
+}
+
+// sessionless tells once of each node that others hear, and that has no session: it has lost it, or
+// has had none yet. One that has crashed goes on to name the session that it had, and one of a copy of
+// the data names a session which this arbiter has not.
+func (d *doctor) sessionless(all []nodeView, x *listing) {
 	hear := make(map[string][]string)
 	for _, n := range all {
 		if n.Report == nil {
 			continue
 		}
 		for _, m := range n.Report.Nodes {
-			if m.State == "unlisted" && m.Session == "" {
+			if !m.Self && m.Session == "" && !x.nodes[m.ID] {
 				hear[m.Name] = append(hear[m.Name], n.Name)
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(hear)) {
-		d.fail("node "+name, "look at its log for `no session`: the error beside it says why (it may have just started)",
+		d.fail("node "+name, "look at its log for `no session`: the error beside it says why, such as an address, the network or a password (it may have just started)",
 			"it has no session at the arbiter, and grants no locks; it is there, as %s tells", hear[name][0])
 	}
 }
 
 // member looks at one node.
-func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
+func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 	what := "node " + n.Name
 	r := n.Report
 	if r == nil {
-		if errors.Is(n.err, peer.ErrSharedKeys) {
-			d.fail(what, "give all nodes the same Cluster.PeerKeys, and this command by --peer-keys; if all nodes say so, it is this command that has another",
-				"it has another key in Cluster.PeerKeys than this command: %s", n.Error)
-			return
-		}
-		open := "its port is open: it may stand still (SIGSTOP, no CPU, a debugger), be of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys"
-		if conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer); err != nil {
-			open = fmt.Sprintf("its port %s is not reachable from this host (%v): open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
-		} else {
-			_ = conn.Close()
-		}
-		d.fail(what, open, "it has a session and does not answer: %s", n.Error)
+		d.mute(ctx, n)
 		return
 	}
 	bad := false
@@ -149,34 +147,46 @@ func (d *doctor) member(ctx context.Context, n *nodeView, of int) {
 		if m.State == "dead" {
 			continue // the gossip is slower than the arbiter
 		}
-		if m.State != "unlisted" { // else it is none of those that have a session
+		if x.nodes[m.ID] {
 			seen++
 		}
 		switch {
 		case m.Self:
 		case m.Linked:
 			linked++
+		case isStranger(m.Refused):
+			one, other := m.Name, n.Name
+			if strings.Contains(m.Refused, noSessionOf) {
+				one, other = other, one
+			}
+			d.warn(what, fmt.Sprintf("wait a few seconds, as after an outage; if it lasts, %s does not reach the arbiter, or uses another one, such as a copy of the data: "+
+				"look at its log, and at the arbiter's address there", one), "%s does not find %s at its arbiter, and refuses it: %s", one, other, m.Refused)
+			bad = true
 		case m.Refused != "":
 			d.fail(what, "give both the same Cluster.PeerKeys, GossipKeys and PeerTLS, and the same version; the odd one is that of which all others say so",
 				"it and %s refuse each other: %s", m.Name, m.Refused)
 			bad = true
-		case m.State != "unlisted":
-			d.warn(what, fmt.Sprintf("open the peer port %s for %s, or set Cluster.PeerAdvertise at %s", m.Peer, where(&r.Process), m.Name),
-				"it has no stream to %s", m.Name)
+		case m.State != "unlisted" && m.Session != "":
+			do := fmt.Sprintf("wait a few seconds, as it may have just ended or come; if it lasts, open the peer port %s for %s, or set Cluster.PeerAdvertise at %s",
+				m.Peer, where(&r.Process), m.Name)
+			if slices.ContainsFunc(r.Troubles, func(text string) bool { return strings.Contains(text, m.ID) }) {
+				do = "see below why"
+			}
+			d.warn(what, do, "it has no stream to %s", m.Name)
 			bad = true
 		}
 		switch {
-		case m.State != "unlisted":
 		case m.Session == "": // sessionless tells of it
 			joins = true
+		case m.State != "unlisted", x.sessions[m.Session]: // this node has not asked since
 		default:
 			d.fail(what, "a process gossips here that uses another arbiter, such as a copy of the data: point it to this one, or run "+
 				"holdfast rotate-secret (with GossipKeys: change those)", "it hears %s, whose session the arbiter does not know", m.Name)
 			bad = true
 		}
 	}
-	if seen += r.MoreNodes; seen < of {
-		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, of)
+	if seen += r.MoreNodes; seen < x.of {
+		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, x.of)
 		bad = true
 	}
 	for _, text := range r.Troubles {
@@ -244,7 +254,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 		if !k.Since.IsZero() {
 			text += " for " + since(k.Since)
 		}
-		d.warn("locks", "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key", "%s", text)
+		d.warn("locks", whatHolds(&k, len(list.Unanswered)), "%s", text)
 	} else if len(list.Unanswered) == 0 {
 		d.ok("locks", "no caller waits for %v", d.longWait)
 	}
@@ -256,6 +266,18 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 		d.warn("locks", "let fewer callers want one key: split it, do several orders in one turn, or use RLock where they only read (docs/runbook.md, HoldfastWaits)",
 			"key %q is hot: %d callers wait for it", k.Key, k.Waiters)
 	}
+}
+
+// whatHolds tells what to do about a key that callers wait for.
+func whatHolds(k *coord.KeySummary, unanswered int) string {
+	switch {
+	case k.Holder != nil:
+		return "look what that process does (a stack dump); holdfast inspect tells more, holdfast break frees the key"
+	case unanswered > 0:
+		return "a process that could not be asked may hold it: see what is said of the nodes; holdfast inspect tells what the key's owner knows"
+	}
+	return "look again: it may have just been given back; if that lasts, its owner or the arbiter does not grant it: see what is said of the partitions, of Grace and of the nodes, " +
+		"and what holdfast inspect tells"
 }
 
 // heldFor looks for a lock that is held on and on while callers come, wait, and give up: none of

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // Doctor says that all partitions have a living owner only where they have.
@@ -41,32 +42,44 @@ func TestDoctor_Partitions(t *testing.T) {
 	}
 }
 
-// What a node tells of those it hears. One that has lost its session is told once, as such; one
-// that names a session that the arbiter does not know is of a copy of the data; and nodes that did
-// not fit into a report are there.
+// What a node tells of those it hears. One that has no session, or has lost it, is told once, as
+// such; one that names a session that the arbiter does not know is of a copy of the data; one whose
+// session the arbiter knows by now is none; and nodes that did not fit into a report are there.
 func TestDoctor_WhatANodeHears(t *testing.T) {
 	report := func(name string, more int, others ...coord.NodeInfo) nodeView {
-		self := coord.NodeInfo{Name: name, State: "active", Self: true}
+		self := coord.NodeInfo{Name: name, ID: name, Session: name, State: "active", Self: true}
 		return nodeView{NodeInfo: self, Report: &coord.NodeReport{
 			Process: coord.Process{Name: name}, Clock: time.Now(), State: "active", Sessions: 1, Nodes: append(others, self), MoreNodes: more, Settled: len(others) == 0,
 		}}
 	}
-	lost, copied := coord.NodeInfo{Name: "dora", State: "unlisted"}, coord.NodeInfo{Name: "dora", State: "unlisted", Session: "theirs"}
+	dora := func(state, session, refused string) coord.NodeInfo {
+		return coord.NodeInfo{Name: "dora", ID: "dora", State: state, Session: session, Linked: refused == "", Refused: refused}
+	}
+	const stranger, other = `peer: refused by the other side: "not a member"`, "peer: refused: not a member: coord: node \"dora\": the arbiter lists no session of it: it may have just started"
+	lost, copied := dora("unlisted", "", ""), dora("unlisted", "theirs", "")
 	for name, x := range map[string]struct {
 		all  []nodeView
 		of   int
 		want string
+		do   string // of the last finding
 	}{
-		"a session lost":        {[]nodeView{report("anna", 0, lost), report("berta", 0, lost)}, 1, "fail node dora, ok node anna, ok node berta"},
-		"a copy of the data":    {[]nodeView{report("anna", 0, copied)}, 1, "fail node anna"},
-		"a list that is cut":    {[]nodeView{report("anna", 119)}, 120, "ok node anna"},
-		"a node that is unseen": {[]nodeView{report("anna", 118)}, 120, "warn node anna"},
-		"unseen, and one lost":  {[]nodeView{report("anna", 118, lost)}, 120, "fail node dora, warn node anna"},
+		"a session lost":           {[]nodeView{report("anna", 0, lost), report("berta", 0, lost)}, 1, "fail node dora, ok node anna, ok node berta", ""},
+		"a session lost, and dead": {[]nodeView{report("anna", 0, dora("dead", "", ""))}, 1, "fail node dora, warn node anna", "wait"},
+		"lost, and listed yet":     {[]nodeView{report("anna", 0, dora("joining", "", ""))}, 1, "fail node dora, ok node anna", ""},
+		"a node that has crashed":  {[]nodeView{report("anna", 0, dora("dead", "hers", ""))}, 1, "warn node anna", "wait"},
+		"a copy of the data":       {[]nodeView{report("anna", 0, copied)}, 1, "fail node anna", "rotate-secret"},
+		"not asked since":          {[]nodeView{report("anna", 0, dora("unlisted", "berta", ""))}, 1, "warn node anna", "wait a few seconds"},
+		"not known there":          {[]nodeView{report("anna", 0, dora("active", "berta", stranger))}, 1, "warn node anna", "dora does not reach the arbiter, or uses another one"},
+		"not known here":           {[]nodeView{report("anna", 0, dora("active", "berta", other))}, 1, "warn node anna", "anna does not reach the arbiter, or uses another one"},
+		"another key":              {[]nodeView{report("anna", 0, dora("active", "berta", "another key"))}, 1, "fail node anna", "the same Cluster.PeerKeys"},
+		"a list that is cut":       {[]nodeView{report("anna", 119)}, 120, "ok node anna", ""},
+		"a node that is unseen":    {[]nodeView{report("anna", 118)}, 120, "warn node anna", "gossip port"},
+		"unseen, and one lost":     {[]nodeView{report("anna", 118, lost)}, 120, "fail node dora, warn node anna", "gossip port"},
 	} {
-		d := &doctor{}
-		d.sessionless(x.all)
+		d, l := &doctor{}, &listing{x.of, map[string]bool{"anna": true, "berta": true}, map[string]bool{"anna": true, "berta": true}}
+		d.sessionless(x.all, l)
 		for i := range x.all {
-			d.member(t.Context(), &x.all[i], x.of)
+			d.member(t.Context(), &x.all[i], l)
 		}
 		var got []string
 		for _, f := range d.all {
@@ -78,10 +91,79 @@ func TestDoctor_WhatANodeHears(t *testing.T) {
 				t.Errorf("%s: %+v", name, f)
 			}
 		}
-		if strings.Join(got, ", ") != x.want {
-			t.Errorf("%s: %v, want %s", name, d.all, x.want)
+		if strings.Join(got, ", ") != x.want || !strings.Contains(d.all[len(d.all)-1].Do, x.do) {
+			t.Errorf("%s: %v, want %s, to do %q", name, d.all, x.want, x.do)
 		}
 	}
+}
+
+// Nodes with another Cluster.Takeover are told, and which of them no node guards.
+func TestDoctor_Takeovers(t *testing.T) {
+	for want, all := range map[string]map[string]time.Duration{
+		"": {"anna": 3 * time.Second, "berta": 3 * time.Second},
+		"3s at anna, berta; 5s at clara. No node guards clara:":                   {"anna": 3 * time.Second, "berta": 3 * time.Second, "clara": 5 * time.Second},
+		"3s at anna, berta; 5s at clara, dora":                                    {"anna": 3 * time.Second, "berta": 3 * time.Second, "clara": 5 * time.Second, "dora": 5 * time.Second},
+		"none at anna, berta, clara and 1 more; 3s at emma. No node guards anna,": {"anna": 0, "berta": 0, "clara": 0, "dora": 0, "emma": 3 * time.Second},
+	} {
+		d := &doctor{}
+		var list []nodeView
+		for name, of := range all {
+			list = append(list, nodeView{NodeInfo: coord.NodeInfo{Name: name, Takeover: of}})
+		}
+		d.takeovers(list)
+		if want == "" && len(d.all) > 0 || want != "" && (len(d.all) != 1 || d.all[0].Level != "warn" || !strings.Contains(d.all[0].Text, want)) {
+			t.Errorf("%v: %v, want %q", all, d.all, want)
+		}
+		if len(d.all) > 0 && strings.Contains(d.all[0].Text, "guards") != strings.Contains(want, "guards") {
+			t.Errorf("%v: %v", all, d.all)
+		}
+	}
+}
+
+// What to do about a key that callers wait for depends on what is known of its holder.
+func TestDoctor_WhatHoldsAKey(t *testing.T) {
+	for _, x := range []struct {
+		holder     *coord.Process
+		unanswered int
+		want       string
+	}{{&coord.Process{}, 1, "stack dump"}, {nil, 1, "could not be asked may hold it"}, {nil, 0, "look again"}} {
+		if do := whatHolds(&coord.KeySummary{Holder: x.holder}, x.unanswered); !strings.Contains(do, x.want) || strings.Contains(do, "stack dump") != (x.holder != nil) {
+			t.Errorf("%+v: %s", x, do)
+		}
+	}
+}
+
+// A node that does not reach the arbiter is told as such, from the moment on and until all is well
+// again: neither keys nor ports are the cause.
+func TestDoctor_ANodeThatDoesNotReachTheArbiter(t *testing.T) {
+	n := newNamespace(t)
+	anna, clara := n.node("anna"), n.node("clara")
+	p := redistest.StartProxy(t, n.server.Addr)
+	c := redis.NewClient(&redis.Options{Addr: p.Addr, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = c.Close() })
+	berta := (&namespace{t: t, server: n.server, client: c}).node("berta")
+	settled(t, anna, berta, clara)
+	says := func(text string) bool {
+		t.Helper()
+		_, out := n.start("doctor").ends()
+		for _, wrong := range []string{"PeerKeys", "rotate-secret", "it may stand still"} {
+			if strings.Contains(out, wrong) {
+				t.Fatalf("doctor says %q of a node that does not reach the arbiter: %s", wrong, out)
+			}
+		}
+		return strings.Contains(out, text)
+	}
+	p.Point("")
+	await.Within(t, time.Minute, "doctor says that the node has no session", func() bool { return says("FAIL  node berta: it has no session at the arbiter") })
+	for !slices.ContainsFunc(anna.Nodes(), func(i coord.NodeInfo) bool { return i.Name == "berta" && i.State == "unlisted" }) {
+		if !says("FAIL  node berta: it has no session at the arbiter") {
+			t.Fatal("doctor forgets it")
+		}
+	}
+	p.Point(n.server.Addr)
+	await.Within(t, time.Minute, "berta is there again", func() bool {
+		return says("WARN  node berta: it has lost its session") && says("OK    node anna") && says("OK    node clara")
+	})
 }
 
 // The users of an application's processes are closed at the server, first of one, then of all.

@@ -392,7 +392,7 @@ func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 	}
 	n.diagnosis(1, "warn", "locks", "2 processes could not be asked", "see what is said of the nodes")
 	n.diagnosis(1, "fail", "node frozen", "does not answer", "its port is open")
-	n.diagnosis(1, "fail", "node gone", "does not answer", "127.0.0.1:1 is not reachable")
+	n.diagnosis(1, "fail", "node gone", "does not answer", "no process listens at its port 127.0.0.1:1 ")
 	_ = n.start("nodes").want(0)
 }
 

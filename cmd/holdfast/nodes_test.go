@@ -108,7 +108,7 @@ func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
 	if err := nodes["clara"].cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if out := n.start("doctor").want(1); !strings.Contains(out, "FAIL  node clara") || !strings.Contains(out, "is not reachable") {
+	if out := n.start("doctor").want(1); !strings.Contains(out, "FAIL  node clara") || !strings.Contains(out, "no process listens at its port") {
 		t.Errorf("doctor: %s", out)
 	}
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfast-go/holdfast/peer"
+)
+
+// What a node says to one whose session it does not find, and what its own error has then.
+const (
+	stranger    = `"not a member"`
+	noSessionOf = "the arbiter lists no session of it"
+)
+
+// isStranger reports whether one side was refused as the other one does not find it at the arbiter.
+func isStranger(refused string) bool {
+	return strings.Contains(refused, stranger) || strings.Contains(refused, noSessionOf)
+}
+
+// mute tells why a node does not answer that has a session.
+func (d *doctor) mute(ctx context.Context, n *nodeView) {
+	what := "node " + n.Name
+	switch {
+	case errors.Is(n.err, peer.ErrSharedKeys):
+		d.fail(what, "give all nodes the same Cluster.PeerKeys, and this command by --peer-keys; if all nodes say so, it is this command that has another",
+			"it has another key in Cluster.PeerKeys than this command: %s", n.Error)
+		return
+	case isStranger(n.Error):
+		d.fail(what, "it does not reach the arbiter, or uses another one, such as a copy of the data: look at its log, at the arbiter's address there, and at the network from there to it. "+
+			"Or it is asked by many commands and pages already",
+			"it has a session, and does not find this command at its arbiter: %s", n.Error)
+		return
+	}
+	do := "its port is open: it may stand still (SIGSTOP, no CPU, a debugger), be of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys"
+	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		do = fmt.Sprintf("no process listens at its port %s (%v), or a firewall rejects: if it has ended, its session does so, too, within SessionTTL (10 s); if it runs, "+
+			"set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
+	default:
+		do = fmt.Sprintf("its port %s is not reachable from this host (%v): open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
+	}
+	d.fail(what, do, "it has a session and does not answer: %s", n.Error)
+}
+
+// takeovers tells of nodes that have another Cluster.Takeover than others: those do not guard each
+// other.
+func (d *doctor) takeovers(all []nodeView) {
+	have := make(map[time.Duration][]string)
+	for _, n := range all {
+		have[n.Takeover] = append(have[n.Takeover], n.Name)
+	}
+	if len(have) < 2 {
+		return
+	}
+	var groups []string
+	var alone []string
+	for _, of := range slices.SortedFunc(maps.Keys(have), func(a, b time.Duration) int {
+		return cmp.Or(cmp.Compare(len(have[b]), len(have[a])), cmp.Compare(a, b))
+	}) {
+		names := have[of]
+		slices.Sort(names)
+		if of == 0 || len(names) == 1 {
+			alone = append(alone, names...)
+		}
+		value := lasting(of)
+		if of == 0 {
+			value = "none"
+		}
+		groups = append(groups, value+" at "+few(names))
+	}
+	text := "nodes have different Cluster.Takeover, and do not guard each other then: " + strings.Join(groups, "; ")
+	if len(alone) > 0 {
+		text += fmt.Sprintf(". No node guards %s: after a crash its keys are free after SessionTTL only", few(alone))
+	}
+	d.warn("takeover", "finish the deployment, or give all nodes the same Cluster.Takeover", "%s", text)
+}
+
+// few names some of all.
+func few(names []string) string {
+	const most = 3
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
