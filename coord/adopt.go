@@ -18,7 +18,7 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 	most, last := o.RenewEvery+2*o.CallTimeout, o.RetryEvery+o.CallTimeout
 	if o.takeover() > 0 { // owners announce no more than Valid
 		valid := o.promises().Valid()
-		most, last = min(most, valid/3), min(last, valid/2)
+		most, last = min(most, valid/2), min(last, valid/2)
 	}
 	return lease.Adoption{
 		Silent: silent,
@@ -153,13 +153,17 @@ func (x *cluster) adoptNow() {
 	}
 }
 
+// moment is for how long keepAdopting waits at least from one look to the next: less than the time for which a hold is due, or good
+// when it is granted.
+func (o *Options) moment() time.Duration { return min(o.RetryEvery, o.pingEvery()) / 4 }
+
 // keepAdopting gets rows for holds that their owners do not answer for any longer, until the
 // coordinator stops. It waits for a moment before it looks: a partition that is frozen is not the
 // only one, and its owner is about to write the rows.
 func (x *cluster) keepAdopting() {
 	o := &x.c.opts
-	moment := min(o.RetryEvery, o.Cluster.Keepalive) / 4
-	timer := time.NewTimer(0)
+	moment := o.moment()
+	timer, due := time.NewTimer(0), x.c.now()
 	defer timer.Stop()
 	under := adopting{busy: make(map[*partition]underway)}
 	for looking := true; ; {
@@ -167,7 +171,7 @@ func (x *cluster) keepAdopting() {
 		case <-x.wakes.adopts:
 			if !looking {
 				looking = true
-				timer.Reset(moment)
+				timer.Reset(min(moment, due.Sub(x.c.now())))
 			}
 			continue
 		case <-timer.C:
@@ -211,6 +215,8 @@ func (x *cluster) keepAdopting() {
 		}
 		// An owner may answer, but for less and less. How long before its deadline a hold is adopted is never less than a
 		// look.
-		timer.Reset(max(min(soon, o.pingEvery()), o.pingEvery()/4))
+		pause := max(min(soon, o.pingEvery()), moment)
+		timer.Reset(pause)
+		due = x.c.now().Add(pause)
 	}
 }

@@ -62,6 +62,27 @@ func TestAdoption_WithTakeover(t *testing.T) {
 	}
 }
 
+// Whatever the times are, holds are looked at within a half of the time for which they are due, or good when they are granted; and an
+// owner that meets its guardians in time may grant.
+func TestAdoption_LooksAreInTime(t *testing.T) {
+	for _, ttl := range []time.Duration{2 * time.Second, 10 * time.Second, 35 * time.Second, time.Hour} {
+		for _, takeover := range []time.Duration{-1, minTakeover, 170 * time.Millisecond, time.Second, 3 * time.Second} {
+			for _, renew := range []time.Duration{0, 100 * time.Millisecond} {
+				o := (&Options{
+					SessionTTL: ttl, RenewEvery: renew, Cluster: &Cluster{Membership: gossip.Start, Takeover: min(takeover, ttl/2)},
+				}).filled()
+				look, x := o.moment(), adoptionOf(&o, 0, false, 0)
+				if look > x.Lead/2 || look > x.Last/2 || look > o.leastGrant() {
+					t.Errorf("T %v, D %v, R %v: a look each %v, %+v, and a grant is good for %v", ttl, takeover, renew, look, x, o.leastGrant())
+				}
+				if left := o.promises().Valid() - 2*o.pingEvery(); takeover > 0 && left < o.leastGrant() {
+					t.Errorf("T %v, D %v, R %v: an owner with %v left does not grant: %v", ttl, takeover, renew, left, o.leastGrant())
+				}
+			}
+		}
+	}
+}
+
 // A pass begins with few calls, is wide open when the arbiter answers, and ends when it does not
 // answer at all. One of several servers that does not answer ends none.
 func TestWindow(t *testing.T) {

@@ -45,7 +45,7 @@ func TestOffer_ByBothClocks(t *testing.T) {
 		{earlierByWall(now.Add(9*time.Second), 10), 0},
 		{earlierByWall(now.Add(9*time.Second), -8), 9000},
 	} {
-		if _, left := l.Offer(x.deadline); left != x.left {
+		if _, left, _ := l.Offer(x.deadline); left != x.left {
 			t.Errorf("%d ms, want %d", left, x.left)
 		}
 	}

@@ -109,14 +109,14 @@ func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 }
 
 // Offer is the part of a grant that says for how long it is good.
-func (l *link) Offer(deadline time.Time) (ping, left uint32) {
+func (l *link) Offer(deadline time.Time) (ping, left uint32, heard time.Time) {
 	l.mu.Lock()
-	ping, at := l.beat.heard, l.beat.heardAt
+	ping, heard = l.beat.heard, l.beat.heardAt
 	l.mu.Unlock()
 	if ping == 0 {
-		return 0, 0
+		return 0, 0, heard
 	}
-	return ping, millis(min(lease.Left(deadline, at), l.x.announced()))
+	return ping, millis(min(lease.Left(deadline, heard), l.x.announced())), heard
 }
 
 // looksPerPromise is how often a session looks after its guardians and its wards while a promise

@@ -67,6 +67,7 @@ func (p *Partition) acquired(now time.Time, fx *Effects) {
 	p.hearAgain() // what messages said meanwhile is repeated
 	p.wantAll(now, fx, p.own == nil)
 	for _, x := range waiting {
+		x.link.Use(-1) // request counts it again
 		switch {
 		case x.link.Down():
 		case p.serves(now):

@@ -61,6 +61,9 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
 		fx.Sooner = Earlier(fx.Sooner, until.Slot)
 	}
+	if left := until.Slot.Sub(now); left < p.cfg.RenewEvery && !p.cfg.View.Adoption().Trusts(false, left) {
+		fx.Adopt = true // the next look may be too late
+	}
 	p.seat(k, w, PathForwarded, now, fx)
 	return w
 }

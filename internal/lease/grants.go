@@ -104,7 +104,13 @@ func (p *Partition) request(c claimant, key string, try bool, now time.Time, fx 
 	if k.others == nil {
 		k.others = p.newGrants()
 	}
-	k.others.queue = slices.DeleteFunc(k.others.queue, func(x claimant) bool { return x.link == c.link }) // each node once
+	k.others.queue = slices.DeleteFunc(k.others.queue, func(x claimant) bool { // each node once
+		if x.link != c.link {
+			return false
+		}
+		c.link.Use(-1)
+		return true
+	})
 	k.queue(c)
 	c.link.Use(1)
 	if k.others.group == nil {
@@ -194,8 +200,11 @@ func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
 	if c.link == nil && p.grantSelf(k, now, fx) || c.link != nil && p.grant(k, c, now) {
 		return true
 	}
-	if c.link != nil && !c.link.Down() {
-		p.send(c.link, peer.Moved, k.name, c.id)
+	if c.link != nil {
+		c.link.Use(-1)
+		if !c.link.Down() {
+			p.send(c.link, peer.Moved, k.name, c.id)
+		}
 	}
 	return false
 }
@@ -212,16 +221,16 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	return true
 }
 
-// grant gives the key to another node, if that has time enough to get a row for it: an owner that reaches the arbiter no more
-// would give, to the last moment, what its holders lose in the next.
+// grant gives the key to another node, if that has time enough to get a row for it: an owner that reaches the arbiter no more,
+// or does not hear that node any more, would give to the last moment what its holders lose in the next. If it reports false
+// grantFirst sends a Moved frame.
 func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
-	until := p.ownedUntil()
-	if c.link.Down() || Left(until, now) < p.cfg.Least {
+	if c.link.Down() {
 		return false
 	}
-	ping, left := c.link.Offer(until) // left counts from the sending of that ping, the node's last one
-	if left == 0 {
-		return false // there was none yet, or the time is over: grantFirst sends a Moved frame
+	ping, left, heard := c.link.Offer(p.ownedUntil()) // left counts from the sending of that ping, which was before
+	if left == 0 || Left(heard.Add(time.Duration(left)*time.Millisecond), now) < p.cfg.Least {
+		return false
 	}
 	g := k.others
 	g.holder, g.link, g.node, g.imported, g.vouched, g.recalled = c.id, c.link, c.link.Node(), false, false, time.Time{}

@@ -55,7 +55,7 @@ func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.T
 	if lost { // the recall may have been, with the stream of before
 		p.send(l, peer.Recall, k.name, k.others.holder)
 	}
-	ping, left := l.Offer(p.ownedUntil())
+	ping, left, _ := l.Offer(p.ownedUntil())
 	if left == 0 {
 		return
 	}

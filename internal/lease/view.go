@@ -45,9 +45,9 @@ type Link interface {
 	Refuse()
 	// Use counts the keys that the other node holds or waits for.
 	Use(n int)
-	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one.
-	// left is 0 if there was no ping, or if the deadline has passed: then the node gets no grant, and a Moved frame instead.
-	Offer(deadline time.Time) (ping, left uint32)
+	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one,
+	// which was heard at the time heard. left is 0 if there was no ping, or if the deadline had passed by then.
+	Offer(deadline time.Time) (ping, left uint32, heard time.Time)
 	// Announced returns the owner's deadline for a hold that was granted with the deadline first, when there had been so
 	// many pongs.
 	Announced(first time.Time, pongs uint64) time.Time

@@ -63,7 +63,9 @@ func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.T
 // Released: another node gives the hold id back, or gives up its wait.
 func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
 	if len(p.moving.parked) > 0 {
+		waits := len(p.moving.parked)
 		p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l && x.id == id })
+		l.Use(len(p.moving.parked) - waits)
 	}
 	k := p.table.keys[string(f.Key)]
 	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {

@@ -102,6 +102,12 @@ func (w *World) Do(line string) ([]string, error) {
 			return nil, err
 		}
 		w.pass(d)
+	case "capped":
+		d, err := time.ParseDuration(words[1])
+		if err != nil {
+			return nil, err
+		}
+		w.capped = d
 	case "round":
 		w.round(words[1])
 	case "deliver":

@@ -108,3 +108,25 @@ func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 		t.Error(h.Until.Slot, row.Until.Slot)
 	}
 }
+
+// What a node is said to use is counted once: also of requests that were parked, repeated, sent away, or given up.
+func TestUsed_CountsEachRequestOnce(t *testing.T) {
+	for name, commands := range map[string]string{
+		"parked":           "",
+		"parked, given up": "b leave k\n deliver",
+		"served":           "a execute acquire\n a answer acquire\n deliver",
+		"another waits":    "a execute acquire\n a answer acquire\n deliver\n c lock k\n deliver\n c leave k\n c lock k\n deliver",
+		"sent away":        "a fail acquire\n deliver",
+		"near a's end":     "a execute acquire\n a answer acquire\n deliver\n tick 8501ms\n b renew\n b lock j\n deliver",
+		"given back":       "a execute acquire\n a answer acquire\n deliver\n b unlock k\n c lock k\n deliver\n deliver",
+	} {
+		w := after(t, "a b c", "owner a\n ping\n deliver\n a send acquire\n b lock k\n deliver\n "+commands)
+		a, counted := w.node("a"), make(map[lease.Link]int)
+		a.P.Usage(func(l lease.Link) { counted[l]++ })
+		for node, e := range a.ends {
+			if e.used != counted[e] {
+				t.Errorf("%s: %s uses %d keys, not %d", name, node, counted[e], e.used)
+			}
+		}
+	}
+}

@@ -37,6 +37,7 @@ type World struct {
 	dead   map[string]bool
 	table  *fallback.Sessions // says which sessions are dead, besides; nil: there is none
 	keeper string             // the server of the table
+	capped time.Duration      // the most that an owner's grant is good for since a ping; 0: what its deadlines leave
 	ahead  time.Duration      // by so much the arbiter's clock is ahead
 	log    []string
 
@@ -228,11 +229,15 @@ func (e *end) Full() bool      { return e.from.most > 0 && e.used >= e.from.most
 func (e *end) Refuse()         {}
 func (e *end) Use(n int)       { e.used += n }
 
-func (e *end) Offer(deadline time.Time) (ping, left uint32) {
+func (e *end) Offer(deadline time.Time) (ping, left uint32, heard time.Time) {
 	if e.heard == 0 {
-		return 0, 0
+		return 0, 0, e.heardAt
 	}
-	return e.heard, uint32(max(0, deadline.Sub(e.heardAt)).Milliseconds())
+	d := max(0, deadline.Sub(e.heardAt))
+	if most := e.from.w.capped; most > 0 {
+		d = min(d, most)
+	}
+	return e.heard, uint32(d.Milliseconds()), e.heardAt
 }
 
 func (e *end) Announced(first time.Time, pongs uint64) time.Time {
