@@ -1,7 +1,7 @@
 // Bench proves on a real redis-server what Holdfast says about its speed.
 //
 //	go run ./bench                              # about ten minutes
-//	go run ./bench -only all                    # about 25
+//	go run ./bench -only all                    # about 20
 //	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # about a minute
 //	go run ./bench -rivals all                  # etcd, ZooKeeper, MariaDB, and more settings of the others, too

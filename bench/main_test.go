@@ -32,7 +32,7 @@ func TestFlags(t *testing.T) {
 		{"", "hot cold held own shared zipf forward idle http latency rows modes", func(cfg config) bool {
 			return cfg.sizes == subjects.FullSizes && cfg.Pin && !cfg.report
 		}},
-		{"-only all", "hot cold held own shared zipf forward idle http latency rows modes growth stalls", func(cfg config) bool { return true }},
+		{"-only all", "hot cold held own shared zipf forward idle http latency rows modes stalls", func(cfg config) bool { return true }},
 		{"-redis [::1]:6379 -only held,hot -quick -report -pin=false -place near", "held hot", func(cfg config) bool {
 			return cfg.Redis == "[::1]:6379" && cfg.sizes == subjects.QuickSizes && cfg.report && !cfg.Pin && cfg.Place == harness.PlaceNear
 		}},

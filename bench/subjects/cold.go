@@ -54,7 +54,7 @@ var coldTasks = newLanes("cold", openCold)
 // the client library.
 func openCold(_ context.Context, h *harness.Host, t ColdSizes, r *laneRun) error {
 	bare, simple := bareClient(h)
-	c, count, err := startNode(h, 0, &coord.Options{Namespace: h.Namespace})
+	c, count, err := startNode(h, &coord.Options{Namespace: h.Namespace})
 	if err != nil {
 		return err
 	}

@@ -35,9 +35,6 @@ type job struct {
 	Writes int   // one section in so many is a writer's; 0: there are no writers
 	Ratios int   // comparisons in slices; 0: none
 	Stock  int64 // of each row of a database
-
-	Paced bool    // an empty section, as often as Rate says, of a key that was never used if there are no Keys
-	Rate  float64 // locks per second of each process; 0: as many as it can
 }
 
 // total is what one way did of one job in all rounds.
@@ -186,15 +183,6 @@ func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 	}
 	_, err := c.settled(ctx, task)
 	return t, err
-}
-
-// addNamed is add of a variant.
-func (c *contest) addNamed(ctx context.Context, name string, j *job) (*total, error) {
-	_, number, err := rivals.FindVariant(name)
-	if err != nil {
-		return nil, err
-	}
-	return c.add(ctx, number, j)
 }
 
 func (c *contest) task(t *total) roundTask {

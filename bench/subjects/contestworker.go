@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -269,9 +268,6 @@ func openContender(p *place) (*opened, error) {
 		return nil, err
 	}
 	return &opened{counters: []*harness.Counter{v.count}, node: v.Node, round: func(t roundTask) func(context.Context, int, *roundResult) {
-		if t.Job.Paced {
-			return func(ctx context.Context, i int, r *roundResult) { v.paced(ctx, t, p.h.Process*10_000+i, r) }
-		}
 		db := storeOf(p.h, t.Store)
 		keys := []string{t.Key}
 		for i := 1; i < t.Job.Keys; i++ {
@@ -349,40 +345,5 @@ func (c contender) run(ctx context.Context, r *roundResult) {
 			return
 		}
 		r.fails(err)
-	}
-}
-
-// paced is one goroutine that locks and unlocks at a rate. Each lock takes one of the keys at
-// random or, if there are none, one that was never used. What is late is not made up for: a rate
-// that cannot be kept is one that was not kept.
-func (v *openVariant) paced(ctx context.Context, t roundTask, me int, r *roundResult) {
-	every := time.Duration(0)
-	if t.Job.Rate > 0 {
-		every = time.Duration(float64(time.Second) * float64(t.Job.Goroutines) / t.Job.Rate)
-	}
-	next := time.Now().Add(time.Duration(rand.Int64N(int64(every) + 1)))
-	for i := 0; ; i++ {
-		if every > 0 {
-			select {
-			case <-time.After(time.Until(next)):
-			case <-ctx.Done():
-				return
-			}
-			if next = next.Add(every); time.Until(next) < 0 {
-				next = time.Now()
-			}
-		}
-		key := fmt.Sprintf("%s-%d-%d", t.Key, me, i)
-		if t.Job.Keys > 0 {
-			key = t.Key + "-" + strconv.Itoa(rand.IntN(t.Job.Keys))
-		}
-		switch err := v.Section(ctx, key, func(uint64) {}); {
-		case err == nil:
-			r.Sections++
-		case ctx.Err() != nil:
-			return
-		default:
-			r.fails(err)
-		}
 	}
 }

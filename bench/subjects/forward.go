@@ -69,7 +69,7 @@ func forwarding(h *harness.Host) *coord.Options {
 
 // runOwner makes the worker an owner, until it ends.
 func runOwner(_ context.Context, h *harness.Host, _ struct{}) (o owner, err error) {
-	if _, _, err = startNode(h, 0, forwarding(h)); err != nil {
+	if _, _, err = startNode(h, forwarding(h)); err != nil {
 		return o, err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,7 +129,7 @@ type forwardTask struct {
 
 // openForward locks what the owner has.
 func openForward(ctx context.Context, h *harness.Host, t forwardTask, r *laneRun) error {
-	c, count, err := startNode(h, 0, forwarding(h))
+	c, count, err := startNode(h, forwarding(h))
 	if err != nil {
 		return err
 	}

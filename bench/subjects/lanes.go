@@ -55,8 +55,6 @@ func (l *lane) note(x float64) { l.samples = append(l.samples, x) }
 type laneResult struct {
 	Name, Title          string // of its row; no title: the name
 	Base                 string // the lane that it is beside; none: it has no row
-	Of                   string // what grows
-	N                    int    // how many of it there are
 	Rival, Redis, Served bool   // Redis: it sends commands there; Served: the CPU time of its server is known
 	Stuck                int    // calls that did not return, and were given up
 
@@ -397,8 +395,8 @@ func single(f func(ctx context.Context, i int) error) runner {
 }
 
 // startNode starts a coordinator with a client of its own, which last as long as the worker.
-func startNode(h *harness.Host, goroutines int, o *coord.Options) (*coord.Coordinator, *harness.Counter, error) {
-	client, count := harness.NewClient(h.Redis, goroutines)
+func startNode(h *harness.Host, o *coord.Options) (*coord.Coordinator, *harness.Counter, error) {
+	client, count := harness.NewClient(h.Redis, 0)
 	c, err := rivals.NewCoordinator(client, o)
 	if err != nil {
 		return nil, nil, errors.Join(err, client.Close())
@@ -408,8 +406,8 @@ func startNode(h *harness.Host, goroutines int, o *coord.Options) (*coord.Coordi
 }
 
 // onlyNode is startNode of a cluster that has no other node, when it owns all partitions.
-func (r *laneRun) onlyNode(ctx context.Context, h *harness.Host, goroutines int) (*coord.Coordinator, *harness.Counter, error) {
-	c, count, err := startNode(h, goroutines, rivals.ClusterOptions(h.Order))
+func (r *laneRun) onlyNode(ctx context.Context, h *harness.Host) (*coord.Coordinator, *harness.Counter, error) {
+	c, count, err := startNode(h, rivals.ClusterOptions(h.Order))
 	if err != nil {
 		return nil, nil, err
 	}

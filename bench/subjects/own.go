@@ -60,7 +60,7 @@ var ownTasks = newLanes("own", openOwn)
 // openOwn makes the worker the only node of a cluster.
 func openOwn(ctx context.Context, h *harness.Host, t ownTask, r *laneRun) error {
 	bare, simple := bareClient(h)
-	c, count, err := r.onlyNode(ctx, h, 0)
+	c, count, err := r.onlyNode(ctx, h)
 	if err != nil {
 		return err
 	}

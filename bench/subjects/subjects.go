@@ -65,12 +65,11 @@ var All = []Subject{
 	{"rows", "many goroutines of several processes read and write rows of a database, of which nothing may be sold twice", measureRows},
 	{"modes", "read locks and permits, beside what a user would have elsewhere", measureModes},
 
-	{"growth", "what a lock costs over 1 to 1,000,000 keys, 1 to 1,024 goroutines, 1 to 8 processes, and any rate; five minutes", measureGrowth},
 	{"stalls", "what requests wait while processes are replaced or killed, or Redis is; nine minutes, half an hour with all rivals", measureStalls},
 }
 
 // Long lists the subjects that are only measured if -only names them.
-var Long = []string{"growth", "stalls"}
+var Long = []string{"stalls"}
 
 // Sizes say how much is measured.
 type Sizes struct {
@@ -83,7 +82,6 @@ type Sizes struct {
 	idle    idleSizes
 	http    httpSizes
 	latency latencySizes
-	growth  growthSizes
 	stalls  stallSizes
 	rows    rowsSizes
 	modes   modesSizes
@@ -145,10 +143,6 @@ var FullSizes = Sizes{
 	idle:    idleSizes{processes: 8, periods: 6},
 	http:    httpSizes{Blocks: 12, Calls: 50_000, Posts: 1000},
 	latency: latencySizes{Blocks: 10, Calls: 500},
-	growth: growthSizes{
-		Blocks: 5, Keys: 1_000_000, Pairs: 200_000, Waiters: 1024, HandOvers: 64_000, Rows: 100_000, Calls: 600, RowBlocks: 5,
-		Processes: 8, Goroutines: 64, Rounds: 4, Round: 1200 * time.Millisecond, Window: 2 * idlePeriod,
-	},
 	stalls: stallSizes{
 		Rounds: 3, Processes: 4, Rate: 500, Keys: 1000, Hold: time.Millisecond, Limit: 20 * time.Second,
 		Calm: 3 * time.Second, Every: 4 * time.Second, Outage: 5 * time.Second, After: 18 * time.Second,
@@ -169,10 +163,6 @@ var QuickSizes = Sizes{
 	idle:    idleSizes{processes: 8, periods: 2},
 	http:    httpSizes{Blocks: 5, Calls: 20_000, Posts: 300},
 	latency: latencySizes{Blocks: 4, Calls: 100},
-	growth: growthSizes{
-		Blocks: 2, Keys: 100_000, Pairs: 50_000, Waiters: 1024, HandOvers: 16_384, Rows: 1000, Calls: 100, RowBlocks: 2,
-		Processes: 4, Goroutines: 64, Rounds: 2, Round: 300 * time.Millisecond, Window: idlePeriod,
-	},
 	stalls: stallSizes{
 		Rounds: 1, Processes: 3, Rate: 200, Keys: 1000, Hold: time.Millisecond, Limit: 20 * time.Second,
 		Calm: time.Second, Every: 2 * time.Second, Outage: 5 * time.Second, After: 14 * time.Second,

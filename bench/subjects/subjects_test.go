@@ -44,10 +44,6 @@ var tiny = Sizes{
 	idle:    idleSizes{processes: 3, periods: 1},
 	http:    httpSizes{Blocks: 2, Calls: 100, Posts: 10},
 	latency: latencySizes{Blocks: 2, Calls: 20},
-	growth: growthSizes{
-		Blocks: 1, Keys: 1000, Pairs: 2000, Waiters: 16, HandOvers: 640, Rows: 100, Calls: 10, RowBlocks: 1,
-		Processes: 2, Goroutines: 4, Rounds: 1, Round: 150 * time.Millisecond, Window: 100 * time.Millisecond,
-	},
 	stalls: stallSizes{
 		Rounds: 1, Processes: 2, Rate: 50, Keys: 20, Hold: time.Millisecond, Limit: 12 * time.Second,
 		Calm: 200 * time.Millisecond, Every: 300 * time.Millisecond, Outage: 300 * time.Millisecond, After: 600 * time.Millisecond,
