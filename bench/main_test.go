@@ -29,10 +29,10 @@ func TestFlags(t *testing.T) {
 		args, only string
 		ok         func(cfg config) bool
 	}{
-		{"", "hot cold held own shared zipf forward idle http latency rows modes", func(cfg config) bool {
+		{"", "hot cold held own shared zipf forward idle http latency modes", func(cfg config) bool {
 			return cfg.sizes == subjects.FullSizes && cfg.Pin && !cfg.report
 		}},
-		{"-only all", "hot cold held own shared zipf forward idle http latency rows modes stalls", func(cfg config) bool { return true }},
+		{"-only all", "hot cold held own shared zipf forward idle http latency modes stalls", func(cfg config) bool { return true }},
 		{"-redis [::1]:6379 -only held,hot -quick -report -pin=false -place near", "held hot", func(cfg config) bool {
 			return cfg.Redis == "[::1]:6379" && cfg.sizes == subjects.QuickSizes && cfg.report && !cfg.Pin && cfg.Place == harness.PlaceNear
 		}},

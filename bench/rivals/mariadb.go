@@ -74,7 +74,7 @@ func openGetLock(tuned bool) func(Environment) (*Locker, error) {
 					return err
 				}
 				defer c.Close() // a cancelled call closes its connection, and so its lock ends
-				name := strconv.FormatUint(HashOf(e.Namespace, key), 16)
+				name := strconv.FormatUint(hashOf(e.Namespace, key), 16)
 				if err := one(c.QueryRowContext(ctx, "select get_lock(?, ?)", name, longWait)); err != nil {
 					return err
 				}

@@ -36,8 +36,8 @@ var PostgresKind = &ServerKind{
 	},
 }
 
-// OpenPool opens a pool with a connection per goroutine.
-func OpenPool(e Environment) (*pgxpool.Pool, error) {
+// openPool opens a pool with a connection per goroutine.
+func openPool(e Environment) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(e.Server)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func OpenPool(e Environment) (*pgxpool.Pool, error) {
 
 // openAdvisory uses session locks: each waits in the server, in order of arrival.
 func openAdvisory(e Environment) (*Locker, error) {
-	pool, err := OpenPool(e)
+	pool, err := openPool(e)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func openAdvisory(e Environment) (*Locker, error) {
 				return err
 			}
 			defer c.Release() // a cancelled call closes its connection, and so its lock ends
-			n := int64(HashOf(e.Namespace, key))
+			n := int64(hashOf(e.Namespace, key))
 			if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
 				return err
 			}
@@ -75,11 +75,11 @@ func openAdvisory(e Environment) (*Locker, error) {
 // OpenAdvisoryRW opens PostgreSQL's advisory lock of a key, shared by readers, with a connection
 // for each goroutine. All wait in the server, in order of arrival.
 func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
-	pool, err := OpenPool(e)
+	pool, err := openPool(e)
 	if err != nil {
 		return nil, err
 	}
-	n := int64(HashOf(e.Namespace, key))
+	n := int64(hashOf(e.Namespace, key))
 	lock := func(lock, done string) func(context.Context) (func() error, error) {
 		return func(ctx context.Context) (unlock func() error, err error) {
 			c, err := pool.Acquire(ctx)
@@ -104,8 +104,8 @@ func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
 	}, nil
 }
 
-// HashOf is for servers where names are numbers, or short.
-func HashOf(namespace, key string) uint64 {
+// hashOf is for servers where names are numbers, or short.
+func hashOf(namespace, key string) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, namespace, ":", key)
 	return h.Sum64()

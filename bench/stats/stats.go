@@ -162,7 +162,7 @@ func LatencyOf(sample []float64) Latency {
 
 // Effort is what a process did in a round, and what it used for it.
 type Effort struct {
-	Sections int64         `json:"sections"` // or sales, or calls: what the figures are per
+	Sections int64         `json:"sections"` // or calls: what the figures are per
 	Commands int64         `json:"commands"` // to Redis
 	Trips    int64         `json:"trips"`
 	Sent     int64         `json:"sent"` // bytes, on connections to servers of locks

@@ -3,7 +3,6 @@ package subjects
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -29,27 +28,27 @@ type Crowd struct {
 type job struct {
 	Name, Title string
 	Crowd
-	Active int   // so many processes lock; 0: all
-	Procs  int   // processors that a process uses; 0: all
-	Batch  int   // operations that are timed at a time; 0: loopBatch
-	Writes int   // one section in so many is a writer's; 0: there are no writers
-	Ratios int   // comparisons in slices; 0: none
-	Stock  int64 // of each row of a database
+	Active int // so many processes lock; 0: all
+	Procs  int // processors that a process uses; 0: all
+	Batch  int // operations that are timed at a time; 0: loopBatch
+	Writes int // one section in so many is a writer's; 0: there are no writers
+	Ratios int // comparisons in slices; 0: none
 }
 
 // total is what one way did of one job in all rounds.
 type total struct {
 	*way
 	stats.Tally
-	number int // of the way
-	job    *job
-	alone  bool // one process, without a lock that others know
-	sum    roundResult
-	calls  map[string]int64
-	evals  int64 // scripts called in the rounds, as the server counts them
+	number  int // of the way
+	job     *job
+	alone   bool // one process, without a lock that others know
+	failed  int64
+	failure string // one of them
+	calls   map[string]int64
+	evals   int64 // scripts called in the rounds, as the server counts them
 
-	missing int64 // sections that the processes counted and the judge did not, or the other way
-	wrong   int64 // times that two held a lock, by the judge
+	missing int64 // sections that the processes counted and the referee did not, or the other way
+	wrong   int64 // times that two held a lock
 	stale   int64 // tokens that did not rise
 }
 
@@ -77,10 +76,7 @@ type contest struct {
 	store    string            // the critical section is a read and a write there; empty: it is empty, and
 	file     string            // of the referees
 	referees []harness.Referee // by way, see it; nil: there are none
-
-	// judged is called before and after each round, and tells how many sections there were until
-	// then; nil: it is not known.
-	judged func(ctx context.Context, t *total, before bool) (int64, error)
+	counted  bool              // the referees count sections
 }
 
 // refereed is how many ways may have a referee.
@@ -157,12 +153,8 @@ func (c *contest) play(ctx context.Context, numbers []int, jobs ...*job) error {
 // at leisure: opening may take longer than the start of a round can wait.
 func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 	t := &total{way: &waysOf(c.kind)[number], number: number, job: j, calls: make(map[string]int64)}
-	switch {
-	case t.redis:
-	case t.floor:
+	if t.Untold = t.Unknown(); t.floor {
 		t.Untold = rivals.Variant{Alone: true}.Unknown()
-	default:
-		t.Untold = t.Unknown()
 	}
 	t.alone = t.Alone && !(t.Unsafe() && c.referees != nil) // referees are to see what happens without a lock
 	task := c.task(t)
@@ -285,7 +277,7 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 	if round == 0 {
 		task.Duration = min(task.Duration, 300*time.Millisecond)
 	}
-	seen, err := c.look(ctx, t, true)
+	seen, err := c.look(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -294,7 +286,7 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 	if err != nil {
 		return err
 	}
-	now, err := c.look(ctx, t, false)
+	now, err := c.look(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -310,16 +302,13 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 		}
 	}
 	// What is not in order counts in round 0, too.
-	if c.judged != nil {
+	if c.counted {
 		t.missing += sum.Sections - (now.sections - seen.sections)
 	}
-	if round == 0 {
-		sum.Sections, sum.Conflicts = 0, 0
-	}
-	t.sum.add(&sum)
+	t.failed, t.failure = t.failed+sum.Failed, cmp.Or(t.failure, sum.Failure)
 	if round > 0 {
 		t.evals += now.evals - seen.evals
-		t.Add(stats.NewRound(cmp.Or(sum.Last, task.Duration), now.cpu-seen.cpu, parts, &sum.Waits))
+		t.Add(stats.NewRound(task.Duration, now.cpu-seen.cpu, parts, &sum.Waits))
 		t.Waits.Merge(&sum.Waits)
 	}
 	return nil
@@ -327,39 +316,27 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 
 // seen is what there was at one time.
 type seen struct {
-	sections int64         // by the judge
+	sections int64         // by the referee
 	evals    int64         // scripts called at Redis
 	cpu      time.Duration // of the servers
 }
 
-// look is called before a round, and after it. The judge has its say outside of that.
-func (c *contest) look(ctx context.Context, t *total, before bool) (s seen, err error) {
-	var errs [4]error
-	judge := func(now bool) {
-		if now && c.judged != nil {
-			s.sections, errs[0] = c.judged(ctx, t, before)
+// look is called before a round, and after it. What went in and never left counts as two holders.
+func (c *contest) look(ctx context.Context, t *total) (s seen, err error) {
+	if c.counted {
+		referee := &c.referees[t.number]
+		if referee.Inside.Swap(0) != 0 {
+			referee.Two.Add(1)
 		}
+		s.sections = referee.Sections.Load()
 	}
-	judge(before)
 	evals, err := harness.CommandStats(ctx, c.b.Admin, "evalsha")
-	s.evals, errs[1] = evals.Calls, err
-	s.cpu, errs[2] = c.servers.CPU(ctx, c.b.Admin, t.Variant)
-	if t.redis {
-		redis, err := harness.ServerCPU(ctx, c.b.Admin)
-		s.cpu, errs[3] = s.cpu+redis, err
+	if err != nil {
+		return s, err
 	}
-	judge(!before)
-	return s, errors.Join(errs[:]...)
-}
-
-// byReferees is how many sections the way's referee has counted. What went in and never left counts
-// as two holders.
-func (c *contest) byReferees(_ context.Context, t *total, _ bool) (int64, error) {
-	referee := &c.referees[t.number]
-	if referee.Inside.Swap(0) != 0 {
-		referee.Two.Add(1)
-	}
-	return referee.Sections.Load(), nil
+	s.evals = evals.Calls
+	s.cpu, err = c.servers.CPU(ctx, c.b.Admin, t.Variant)
+	return s, err
 }
 
 // fastest returns the one of those that are chosen with the highest median rate, nil if there is

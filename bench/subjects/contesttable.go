@@ -130,9 +130,9 @@ func listed(counts map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// failed notes what of a way has failed, and how.
-func (t *total) failed(r *report.Result, name, what string) {
-	if t.sum.Failed > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s %s failed; one: %s", name, figures.Thousands(t.sum.Failed), what, t.sum.Failure))
+// noteFailed notes what of a way has failed, and how.
+func (t *total) noteFailed(r *report.Result, name, what string) {
+	if t.failed > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s %s failed; one: %s", name, figures.Thousands(t.failed), what, t.failure))
 	}
 }

@@ -23,16 +23,12 @@ type way struct {
 	rivals.Variant
 	floor bool // beside what is alone: it locks nothing
 	reads bool // its locks are for reading
-	redis bool // what it does at Redis is known, and counts, though it has a server of its own
 	open  func(p *place) (*opened, error)
 }
 
 // waysOf are all ways of a kind, in which no worker is told of one that it does not know.
 func waysOf(kind string) (list []way) {
-	switch kind {
-	case "rows":
-		return rowWays
-	case "modes":
+	if kind == "modes" {
 		return modeWays
 	}
 	for _, v := range rivals.Variants {
@@ -59,11 +55,9 @@ var roundTasks = harness.NewTask("round", runRound)
 // roundResult is what one process did in one round, or one of its goroutines.
 type roundResult struct {
 	stats.Effort
-	Failed             int64
-	Failure            string
-	Waits              histogram.Histogram
-	Refused, Conflicts int64         // of sales
-	Last               time.Duration // when the last one was made, after Begin
+	Failed  int64
+	Failure string
+	Waits   histogram.Histogram
 
 	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
 	Calls map[string]int64
@@ -179,9 +173,6 @@ func (r *roundResult) add(p *roundResult) {
 	r.Failed += p.Failed
 	r.Failure = cmp.Or(r.Failure, p.Failure)
 	r.Waits.Merge(&p.Waits)
-	r.Refused += p.Refused
-	r.Conflicts += p.Conflicts
-	r.Last = max(r.Last, p.Last)
 }
 
 // fails notes what went wrong.

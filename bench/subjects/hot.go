@@ -51,7 +51,7 @@ func measureVariants(ctx context.Context, b *Run, choose func(*way) bool) (repor
 	if err := c.withReferees(); err != nil {
 		return report.Result{}, err
 	}
-	c.judged = c.byReferees
+	c.counted = true
 	return c.measure(ctx, &job{Crowd: b.Sizes.Hot}, choose, anywhere, hotResults)
 }
 
@@ -106,12 +106,12 @@ func (c *contest) result(title, what string, columns []column, claims []report.C
 	r := report.Result{Title: title, Table: [][]string{headOf(columns)}, Notes: append(describe(variants(c.totals)), notes...), Claims: claims}
 	for _, t := range c.totals {
 		r.Table = append(r.Table, t.row("", columns))
-		t.failed(&r, t.Name, "locks or unlocks")
+		t.noteFailed(&r, t.Name, "locks or unlocks")
 		r.Claims = append(r.Claims, report.AtMost(0, float64(t.wrong), t.Name+": times that two held the lock"))
 		if t.Fenced {
 			r.Claims = append(r.Claims,
 				report.AtMost(0, float64(t.stale), t.Name+": tokens not above the one before"),
-				report.AtMost(0, float64(t.sum.Failed), t.Name+": locks or unlocks that failed"))
+				report.AtMost(0, float64(t.failed), t.Name+": locks or unlocks that failed"))
 		}
 	}
 	r.Contest(c.subject, what, contestants(c.totals, (*total).Title))

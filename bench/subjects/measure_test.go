@@ -54,7 +54,6 @@ func TestSubjects(t *testing.T) {
 		"http":    {above0: []string{"Serialize, micro", "Serialize, the handler", "Route, times"}, lines: 6},
 		"modes":   {above0: []string{"Holdfast Semaphore, permits: no limit, sections per second to it, in slices"}, also: allModes},
 		"latency": {also: allLanes},
-		"rows":    {also: allRows},
 		"stalls":  {lines: 6, also: stallsAreSeen},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,30 +94,36 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// Without a lock two are in at a time, and units are sold twice: the referee and the database see
-// it.
+// Without a lock two are in at a time, and the referee sees it.
 func TestUnsafe(t *testing.T) {
 	t.Parallel()
-	for text, measure := range map[string]func(context.Context, *Run, func(*way) bool) (report.Result, error){
-		"two held the lock": measureVariants, "no lock, one row: units sold": measureMethods,
-	} {
-		t.Run(text, func(t *testing.T) {
-			if text != "two held the lock" {
-				needPostgres(t)
-			}
-			b := tinyBench(t)
-			b.Sizes.Hot.Goroutines = 8
-			b.Sizes.rows = rowsSizes{Crowd{Processes: 2, Goroutines: 8, Keys: 20, Rounds: 1, Round: time.Second}, 1000}
-			r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) {
-				return measure(ctx, b, (*way).Unsafe)
-			}}.Do(t.Context(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c := named(t, r, text); c.Holds {
-				t.Error("it was not seen")
-			}
-		})
+	b := tinyBench(t)
+	b.Sizes.Hot.Goroutines = 8
+	r, err := Subject{Measure: func(ctx context.Context, b *Run) (report.Result, error) {
+		return measureVariants(ctx, b, (*way).Unsafe)
+	}}.Do(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := named(t, r, "two held the lock"); c.Holds {
+		t.Error("it was not seen")
+	}
+}
+
+// Without a PostgreSQL the lines say so.
+func TestNotRun(t *testing.T) {
+	saved := *rivals.PostgresKind
+	defer func() { *rivals.PostgresKind = saved }()
+	rivals.PostgresKind.Find = func() (string, bool) { return "", false }
+	r, err := Subject{Measure: measureZipf}.Do(t.Context(), tinyBench(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := r.Table[len(r.Table)-1]; row[0] != rivals.Advisory || row[1] != notRun {
+		t.Errorf("%q", row)
+	}
+	if !strings.Contains(strings.Join(r.Notes, "\n"), "not run: PostgreSQL: not installed; Debian has it in postgresql") {
+		t.Errorf("%q", r.Notes)
 	}
 }
 

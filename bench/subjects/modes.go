@@ -369,9 +369,9 @@ func (c *contest) mode(ctx context.Context, j *job, r *report.Result) error {
 	name := func(t *total) string { return t.Name + ", " + j.Name }
 	for _, t := range c.totals {
 		r.Table = append(r.Table, t.row("  ", modesColumns(first)))
-		t.failed(r, name(t), "sections")
+		t.noteFailed(r, name(t), "sections")
 		if t.kind() == chart.Ours {
-			r.Claims = append(r.Claims, report.AtMost(0, float64(t.sum.Failed), name(t)+": sections that failed"))
+			r.Claims = append(r.Claims, report.AtMost(0, float64(t.failed), name(t)+": sections that failed"))
 			if j.Writes > 0 {
 				r.Claims = append(r.Claims, report.AtMost(0, float64(t.wrong), name(t)+": times that a writer was not alone"))
 			}

@@ -62,7 +62,6 @@ var All = []Subject{
 	{"http", "what the middleware costs a request, against a bare handler and a ReverseProxy", measureHTTP},
 
 	{"latency", "one caller locks keys that no other one wants, in all ways, beside what no lock can do without", measureLatency},
-	{"rows", "many goroutines of several processes read and write rows of a database, of which nothing may be sold twice", measureRows},
 	{"modes", "read locks and permits, beside what a user would have elsewhere", measureModes},
 
 	{"stalls", "what requests wait while processes are replaced or killed, or Redis is; nine minutes, half an hour with all rivals", measureStalls},
@@ -83,7 +82,6 @@ type Sizes struct {
 	http    httpSizes
 	latency latencySizes
 	stalls  stallSizes
-	rows    rowsSizes
 	modes   modesSizes
 }
 
@@ -147,7 +145,6 @@ var FullSizes = Sizes{
 		Rounds: 3, Processes: 4, Rate: 500, Keys: 1000, Hold: time.Millisecond, Limit: 20 * time.Second,
 		Calm: 3 * time.Second, Every: 4 * time.Second, Outage: 5 * time.Second, After: 18 * time.Second,
 	},
-	rows:  rowsSizes{Crowd{Processes: 4, Goroutines: 16, Keys: 1000, Rounds: 4, Round: time.Second}, 3000},
 	modes: modesSizes{blocks: 10, block: 200 * time.Millisecond, ratios: 200},
 }
 
@@ -167,6 +164,5 @@ var QuickSizes = Sizes{
 		Rounds: 1, Processes: 3, Rate: 200, Keys: 1000, Hold: time.Millisecond, Limit: 20 * time.Second,
 		Calm: time.Second, Every: 2 * time.Second, Outage: 5 * time.Second, After: 14 * time.Second,
 	},
-	rows:  rowsSizes{Crowd{Processes: 4, Goroutines: 16, Keys: 1000, Rounds: 2, Round: 400 * time.Millisecond}, 500},
 	modes: modesSizes{blocks: 5, block: 100 * time.Millisecond, ratios: 30},
 }

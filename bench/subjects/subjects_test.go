@@ -49,7 +49,6 @@ var tiny = Sizes{
 		Calm: 200 * time.Millisecond, Every: 300 * time.Millisecond, Outage: 300 * time.Millisecond, After: 600 * time.Millisecond,
 		SessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 	},
-	rows:  rowsSizes{Crowd{Processes: 2, Goroutines: 3, Keys: 20, Rounds: 1, Round: 200 * time.Millisecond}, 30},
 	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond, ratios: 3},
 }
 
