@@ -35,12 +35,11 @@ type job struct {
 	Ratios int // comparisons in slices; 0: none
 }
 
-// total is what one way did of one job in all rounds.
+// total is what one way did in all rounds.
 type total struct {
 	*way
 	stats.Tally
-	number  int // of the way
-	job     *job
+	number  int  // of the way
 	alone   bool // one process, without a lock that others know
 	failed  int64
 	failure string // one of them
@@ -69,6 +68,7 @@ type contest struct {
 	b       *Run
 	subject string
 	kind    string
+	job     *job
 	ws      []*reexec.Worker
 	servers *rivals.Servers
 	totals  []*total
@@ -134,25 +134,36 @@ func (b *Run) in(subject string) func(*way) bool {
 	return func(w *way) bool { return w.MeasuredIn(subject, b.Rivals) }
 }
 
-// play adds the ways that have their servers, to each job, and runs all rounds.
-func (c *contest) play(ctx context.Context, numbers []int, jobs ...*job) error {
+// play adds the ways that have their servers, lets all of them run once in each round, in an order
+// that changes, and asks the judges. Round 0 is not counted: connections are made in it, scripts
+// loaded, statements prepared.
+func (c *contest) play(ctx context.Context, numbers []int) error {
 	for _, number := range numbers {
 		if !c.servers.Has(waysOf(c.kind)[number].Variant) {
 			continue
 		}
-		for _, j := range jobs {
-			if _, err := c.add(ctx, number, j); err != nil {
-				return err
+		if err := c.add(ctx, number); err != nil {
+			return err
+		}
+	}
+	n := len(c.totals)
+	for round := range c.job.Rounds + 1 {
+		for i := range n {
+			t := c.totals[(i+round)%n]
+			c.b.Progress.Step(t.Name, round*n+i, (c.job.Rounds+1)*n)
+			c.b.Settle(ctx)
+			if err := c.round(ctx, t, round); err != nil {
+				return fmt.Errorf("%s: %w", t.Name, err)
 			}
 		}
 	}
-	return c.run(ctx)
+	return c.judge()
 }
 
 // add opens a way in all processes, and waits until a cluster has settled. One after the other, and
 // at leisure: opening may take longer than the start of a round can wait.
-func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
-	t := &total{way: &waysOf(c.kind)[number], number: number, job: j, calls: make(map[string]int64)}
+func (c *contest) add(ctx context.Context, number int) error {
+	t := &total{way: &waysOf(c.kind)[number], number: number, calls: make(map[string]int64)}
 	if t.Untold = t.Unknown(); t.floor {
 		t.Untold = rivals.Variant{Alone: true}.Unknown()
 	}
@@ -165,28 +176,28 @@ func (c *contest) add(ctx context.Context, number int, j *job) (*total, error) {
 	for _, w := range c.ws {
 		a, err := roundTasks.Do(w, task)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.Name, err)
+			return fmt.Errorf("%s: %w", t.Name, err)
 		}
 		cluster = cluster || a.Nodes > 0
 	}
 	c.totals = append(c.totals, t)
 	if !cluster {
-		return t, nil
+		return nil
 	}
 	_, err := c.settled(ctx, task)
-	return t, err
+	return err
 }
 
 func (c *contest) task(t *total) roundTask {
-	task := roundTask{Kind: c.kind, Way: t.number, Job: *t.job, Store: c.store, Referees: c.file, Key: c.subject, Server: c.servers.Conn(t.Variant)}
+	task := roundTask{Kind: c.kind, Way: t.number, Job: *c.job, Store: c.store, Referees: c.file, Key: c.subject, Server: c.servers.Conn(t.Variant)}
 	if c.referees != nil {
 		task.Store = "" // an empty section
 	}
 	switch {
 	case t.alone && t.Unsafe():
 		task.Job.Goroutines = 1
-	case t.alone && t.job.Active == 0:
-		task.Job.Goroutines *= t.job.Processes
+	case t.alone && c.job.Active == 0:
+		task.Job.Goroutines *= c.job.Processes
 	}
 	return task
 }
@@ -231,20 +242,6 @@ func allOwned(ctx context.Context, look func() ([]view, error)) (time.Duration, 
 // partitions is the default of coord.Options.
 const partitions = 1021
 
-// run lets all ways run in rounds, in an order that changes, and asks the judges.
-func (c *contest) run(ctx context.Context) error {
-	rounds := 0
-	for _, t := range c.totals {
-		rounds = t.job.Rounds
-	}
-	if err := byTurns(ctx, c.b, rounds, c.totals, func(t *total) string { return t.Name }, func(t *total, round int) error {
-		return c.round(ctx, t, round)
-	}); err != nil {
-		return err
-	}
-	return c.judge()
-}
-
 // judge asks the referees, or the store.
 func (c *contest) judge() (err error) {
 	db := harness.NewStore(c.store)
@@ -263,16 +260,16 @@ func (c *contest) judge() (err error) {
 // round runs a way once.
 func (c *contest) round(ctx context.Context, t *total, round int) error {
 	task, ws := c.task(t), c.ws
-	task.Duration = t.job.Round
-	if n := t.job.Active; n > 0 {
+	task.Duration = c.job.Round
+	if n := c.job.Active; n > 0 {
 		ws = ws[:n]
 	} else if t.alone {
 		ws = ws[round%len(ws):][:1]
 	}
-	if !t.Fenced || t.job.Name != "" {
+	if !t.Fenced || c.job.Name != "" {
 		// A key that a worker left locked at the end of a round must not spoil the next, nor
 		// another's.
-		task.Key = fmt.Sprintf("%s-%s-%s-%d", c.subject, t.Name, t.job.Name, round)
+		task.Key = fmt.Sprintf("%s-%s-%s-%d", c.subject, t.Name, c.job.Name, round)
 	}
 	if round == 0 {
 		task.Duration = min(task.Duration, 300*time.Millisecond)

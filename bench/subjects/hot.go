@@ -47,12 +47,12 @@ func measureHot(ctx context.Context, b *Run) (report.Result, error) {
 }
 
 func measureVariants(ctx context.Context, b *Run, choose func(*way) bool) (report.Result, error) {
-	c := contest{b: b, subject: "hot"}
+	c := contest{b: b, subject: "hot", job: &job{Crowd: b.Sizes.Hot}}
 	if err := c.withReferees(); err != nil {
 		return report.Result{}, err
 	}
 	c.counted = true
-	return c.measure(ctx, &job{Crowd: b.Sizes.Hot}, choose, anywhere, hotResults)
+	return c.measure(ctx, choose, anywhere, hotResults)
 }
 
 // measureShared has critical sections of two round trips to a store, which is a process of its own.
@@ -78,21 +78,21 @@ func measureStore(ctx context.Context, b *Run, subject string, s Crowd, results 
 	if err := b.PinServer(at.Servers); err != nil {
 		return report.Result{}, err
 	}
-	c := contest{b: b, subject: subject}
-	r, err := c.measure(ctx, &job{Crowd: s}, func(w *way) bool { return b.in(subject)(w) || w.Unsafe() && s.Keys == 1 }, at, results)
+	c := contest{b: b, subject: subject, job: &job{Crowd: s}}
+	r, err := c.measure(ctx, func(w *way) bool { return b.in(subject)(w) || w.Unsafe() && s.Keys == 1 }, at, results)
 	r.Notes = append([]string{at.Note}, r.Notes...)
 	return r, err
 }
 
 // measure lets all processes run all variants.
 func (c *contest) measure(
-	ctx context.Context, j *job, choose func(*way) bool, at harness.Placement, results func(*contest) report.Result,
+	ctx context.Context, choose func(*way) bool, at harness.Placement, results func(*contest) report.Result,
 ) (report.Result, error) {
 	numbers, list := c.chosen(choose)
-	if err := c.start(ctx, j.Processes, at, list); err != nil {
+	if err := c.start(ctx, c.job.Processes, at, list); err != nil {
 		return report.Result{}, err
 	}
-	if err := c.play(ctx, numbers, j); err != nil {
+	if err := c.play(ctx, numbers); err != nil {
 		return report.Result{}, err
 	}
 	r := results(c)
@@ -120,7 +120,7 @@ func (c *contest) result(title, what string, columns []column, claims []report.C
 
 // hotResults compares the first variant with each of the others, round by round.
 func hotResults(c *contest) report.Result {
-	first, s := c.totals[0], c.totals[0].job
+	first, s := c.totals[0], c.job
 	var claims []report.Claim
 	for _, t := range c.totals[1:] {
 		if !t.alone {
@@ -165,7 +165,7 @@ func (c *contest) inStore(title, what string, claims []report.Claim) report.Resu
 }
 
 func sharedResults(c *contest) report.Result {
-	first, others, s := c.totals[0], c.totals[1:], c.totals[0].job
+	first, others, s := c.totals[0], c.totals[1:], c.job
 	alone := fastest(c.totals, func(t *total) bool { return t.alone })
 	unfair := fastest(others, func(t *total) bool { return !t.alone && !t.Fair })
 	claims := []report.Claim{
@@ -186,7 +186,7 @@ func sharedResults(c *contest) report.Result {
 }
 
 func zipfResults(c *contest) report.Result {
-	first, s := c.totals[0], c.totals[0].job
+	first, s := c.totals[0], c.job
 	times, name := math.NaN(), "rival"
 	if rival := fastest(c.totals[1:], func(t *total) bool { return !t.alone }); rival != nil {
 		times, name = first.times(rival), rival.Name

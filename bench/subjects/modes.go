@@ -325,8 +325,8 @@ func measureModes(ctx context.Context, b *Run) (report.Result, error) {
 		Table: [][]string{headOf(modesColumns(nil))},
 	}
 	for _, j := range b.Sizes.modes.jobs() {
-		c := contest{b: b, kind: "modes", subject: "modes-" + j.Name, servers: servers}
-		if err := b.Part(func() error { return c.mode(ctx, j, &r) }); err != nil {
+		c := contest{b: b, kind: "modes", subject: "modes-" + j.Name, servers: servers, job: j}
+		if err := b.Part(func() error { return c.mode(ctx, &r) }); err != nil {
 			return report.Result{}, fmt.Errorf("%s: %w", j.Name, err)
 		}
 	}
@@ -353,7 +353,8 @@ func modesColumns(first *total) []column {
 }
 
 // mode runs all rounds of a job's ways, the first of which is ours, and adds what was found.
-func (c *contest) mode(ctx context.Context, j *job, r *report.Result) error {
+func (c *contest) mode(ctx context.Context, r *report.Result) error {
+	j := c.job
 	if err := errors.Join(c.withReferees(), c.start(ctx, j.Processes, anywhere, nil)); err != nil {
 		return err
 	}
@@ -361,7 +362,7 @@ func (c *contest) mode(ctx context.Context, j *job, r *report.Result) error {
 		return err
 	}
 	ways, _ := c.chosen(c.b.in(j.kind()))
-	if err := c.play(ctx, ways, j); err != nil {
+	if err := c.play(ctx, ways); err != nil {
 		return err
 	}
 	first := c.totals[0]

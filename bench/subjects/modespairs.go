@@ -103,7 +103,7 @@ func (c *contest) inSlices(r *report.Result, name string) error {
 	one, other := c.totals[0], c.totals[i]
 	t := pairsTask{
 		Ways: [2]roundTask{c.task(one), c.task(other)}, Begin: time.Now().Add(100 * time.Millisecond),
-		Slices: warmSlices + one.job.Ratios*slicesPerRatio,
+		Slices: warmSlices + c.job.Ratios*slicesPerRatio,
 	}
 	c.b.Progress.Step("in slices", 0, 1)
 	answers, err := pairsTasks.All(c.ws, t)

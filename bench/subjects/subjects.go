@@ -9,7 +9,6 @@ package subjects
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/harness"
@@ -83,22 +82,6 @@ type Sizes struct {
 	latency latencySizes
 	stalls  stallSizes
 	modes   modesSizes
-}
-
-// byTurns lets all that is compared run once in each round, in an order that changes. Round 0 is
-// not counted: connections are made in it, scripts loaded, statements prepared.
-func byTurns[T any](ctx context.Context, b *Run, rounds int, all []T, name func(T) string, run func(t T, round int) error) error {
-	for round := range rounds + 1 {
-		for i := range all {
-			t := all[(i+round)%len(all)]
-			b.Progress.Step(name(t), round*len(all)+i, (rounds+1)*len(all))
-			b.Settle(ctx)
-			if err := run(t, round); err != nil {
-				return fmt.Errorf("%s: %w", name(t), err)
-			}
-		}
-	}
-	return nil
 }
 
 // describeServers adds which servers there are, and a line for each variant that is not run.
