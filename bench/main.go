@@ -4,7 +4,7 @@
 //	go run ./bench -only all                    # about 20
 //	go run ./bench -only hot,cold,held          # about two
 //	go run ./bench -only hot,cold,held -quick   # about a minute
-//	go run ./bench -rivals all                  # etcd, ZooKeeper, MariaDB, and more settings of the others, too
+//	go run ./bench -rivals all                  # etcd, ZooKeeper, and more settings of the others, too
 //	go run ./bench -redis localhost:6379 -report
 //	go run ./bench -json run.json               # the same as data
 //	go run ./bench -from run.json -svg charts   # draw that, measure nothing

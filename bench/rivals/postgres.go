@@ -60,7 +60,7 @@ func openAdvisory(e Environment) (*Locker, error) {
 				return err
 			}
 			defer c.Release() // a cancelled call closes its connection, and so its lock ends
-			n := int64(hashOf(e.Namespace, key))
+			n := hashOf(e.Namespace, key)
 			if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := int64(hashOf(e.Namespace, key))
+	n := hashOf(e.Namespace, key)
 	lock := func(lock, done string) func(context.Context) (func() error, error) {
 		return func(ctx context.Context) (unlock func() error, err error) {
 			c, err := pool.Acquire(ctx)
@@ -104,9 +104,9 @@ func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
 	}, nil
 }
 
-// hashOf is for servers where names are numbers, or short.
-func hashOf(namespace, key string) uint64 {
+// hashOf is the number that names a lock.
+func hashOf(namespace, key string) int64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, namespace, ":", key)
-	return h.Sum64()
+	return int64(h.Sum64())
 }

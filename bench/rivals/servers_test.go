@@ -17,7 +17,7 @@ import (
 // What was started for a run ends with it.
 func TestServersEnd(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []*ServerKind{PostgresKind, mariadbKind, EtcdKind, ZookeeperKind} {
+	for _, kind := range []*ServerKind{PostgresKind, EtcdKind, ZookeeperKind} {
 		t.Run(kind.Name, func(t *testing.T) {
 			s, err := startServer(t.Context(), kind)
 			if errors.Is(err, dbserver.ErrNotInstalled) {

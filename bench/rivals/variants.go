@@ -178,16 +178,6 @@ var Variants = []Variant{
 		Fair: true, In: "shared zipf latency", More: "hot stalls", Server: PostgresKind, Open: openAdvisory,
 	},
 	{
-		Name: "MariaDB GET_LOCK, tuned", module: "github.com/go-sql-driver/mysql",
-		How:  "InterpolateParams, and as many idle connections as open ones, as the driver's README advises: one per goroutine",
-		More: "hot shared zipf latency", Server: mariadbKind, Open: openGetLock(true),
-	},
-	{
-		Name: "MariaDB GET_LOCK, defaults", module: "github.com/go-sql-driver/mysql",
-		How:  "the settings of database/sql, which keeps two idle connections, and of the driver",
-		More: "hot shared zipf latency", Server: mariadbKind, Open: openGetLock(false),
-	},
-	{
 		Name: "etcd concurrency", module: "go.etcd.io/etcd/client/v3",
 		How:  "concurrency.Mutex, one client per process, a session per goroutine; etcd's tuning guide is about disks and networks only",
 		Fair: true, More: "hot shared zipf latency stalls", Server: EtcdKind, Open: openEtcd,

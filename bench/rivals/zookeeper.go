@@ -69,11 +69,10 @@ END
 	},
 }
 
-// silent is the log of clients that return errors and need not log them.
+// silent is the log of a client that returns errors and need not log them.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
-func (silent) Print(...any)          {}
 
 // zookeeperConn returns a connection that has its session.
 func zookeeperConn(e Environment) (*zk.Conn, error) {
