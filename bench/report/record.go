@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -171,24 +170,9 @@ func cpuModel() string {
 	return ""
 }
 
-// Commit says which source this was built from, with a "+" if it was changed since; empty where
-// that is unknown.
+// Commit says which source this was built from, where it runs, with a "+" if it was changed since;
+// empty where that is unknown. "go run" leaves no trace of the source in the program.
 func Commit() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		hash, changed := "", ""
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				hash = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				changed = "+"
-			}
-		}
-		if hash != "" {
-			return hash[:min(len(hash), 12)] + changed
-		}
-	}
-	// "go run" leaves no trace of the source in the program; it was built where it runs, as a rule.
 	hash, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return ""

@@ -307,15 +307,6 @@ func (t *Tally) Per(total float64) float64 { return Ratio(total, float64(t.All.S
 // Times is how many times the rate of another way to lock this one reaches, round by round.
 func (t *Tally) Times(other *Tally) Spread { return SpreadOf(PerRound(t.Rates, other.Rates)) }
 
-// RateCells are the rate, and that of the first way to it; nil: there is none.
-func (t *Tally) RateCells(first *Tally) []string {
-	times := SpreadOf(nil)
-	if first != nil {
-		times = first.Times(t)
-	}
-	return append(SpreadOf(t.Rates).Cells(), times.Cells()...)
-}
-
 // WaitCells are three quantiles of the waits, and the longest, in milliseconds.
 func (t *Tally) WaitCells() []string {
 	return []string{Millis(t.Waits.Quantile(0.5)), Millis(t.Waits.Quantile(0.99)), Millis(t.Waits.Quantile(0.999)), Millis(t.Waits.Longest)}

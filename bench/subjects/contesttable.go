@@ -21,10 +21,7 @@ type column struct {
 // rates are the columns that all tables begin with: a rate, and that of the first way to it.
 func rates(what string, first *total) column {
 	return column{what + ",(min..max),ratio,(min..max)", func(t *total) []string {
-		if first == nil {
-			return t.RateCells(nil)
-		}
-		return t.RateCells(&first.Tally)
+		return append(stats.SpreadOf(t.Rates).Cells(), first.Times(&t.Tally).Cells()...)
 	}}
 }
 
@@ -38,26 +35,11 @@ func number(head string, of func(t *total) float64) column {
 	return column{head, func(t *total) []string { return []string{stats.Number(of(t))} }}
 }
 
-// The columns that several tables have, by what they are called there.
-func commands(head string) column {
-	return per(head, func(t *total) float64 { return float64(t.All.Commands) })
-}
-
-func bytes(head string) column {
-	return per(head, func(t *total) float64 { return float64(t.All.Bytes()) })
-}
-
-func waits(first string) column { return column{first + ",p99,p99.9,max", (*total).WaitCells} }
-
-// used are the CPU time, that of the servers, and allocations.
-func used(server string) column {
-	return column{"CPU s per million," + server + ",allocations", func(t *total) (cells []string) {
-		for _, x := range []float64{t.All.CPU.Seconds() * 1e6, t.Serving.Seconds() * 1e6, float64(t.All.Allocs)} {
-			cells = append(cells, stats.Number(t.Per(x)))
-		}
-		return cells
-	}}
-}
+// The columns that several tables have.
+var (
+	commands = per("commands/section", func(t *total) float64 { return float64(t.All.Commands) })
+	waits    = column{"p50 wait ms,p99,p99.9,max", (*total).WaitCells}
+)
 
 func two(t *total) float64 { return float64(t.wrong) }
 
