@@ -167,7 +167,7 @@ func (b *Bench) Places(subject string) Placement {
 
 // TwoCores returns a core for the callers and one for the callees, or negative numbers and why not.
 func (b *Bench) TwoCores() (mine, its int, why string) {
-	list, err := Cores()
+	list, err := cores()
 	switch {
 	case !b.Pin:
 		why = "nothing is pinned (-pin=false)"

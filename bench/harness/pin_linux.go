@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cores lists the CPUs that this process may use.
-func Cores() ([]int, error) {
+// cores lists the CPUs that this process may use.
+func cores() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func Cores() ([]int, error) { return nil, errors.New("only Linux can pin") }
+func cores() ([]int, error) { return nil, errors.New("only Linux can pin") }
 
 func Pin(int, int) (func() error, error) { return nil, errors.New("only Linux can pin") }
 

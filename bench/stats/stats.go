@@ -12,24 +12,23 @@ import (
 	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
-// Quantile returns the value that a part q (0 to 1) of the sample does not exceed, NaN of an empty
+// quantile returns the value that a part q (0 to 1) of the sample does not exceed, NaN of an empty
 // one. It sorts the sample.
-func Quantile[T ~int64 | ~float64](sample []T, q float64) float64 {
+func quantile(sample []float64, q float64) float64 {
 	if len(sample) == 0 {
 		return math.NaN()
 	}
 	slices.Sort(sample)
-	return float64(sample[min(int(q*float64(len(sample))), len(sample)-1)])
+	return sample[min(int(q*float64(len(sample))), len(sample)-1)]
 }
 
-func Median[T ~int64 | ~float64](sample []T) float64 {
+func Median(sample []float64) float64 {
 	if len(sample) == 0 {
 		return math.NaN()
 	}
-	s := slices.Clone(sample)
-	slices.Sort(s)
+	s := slices.Sorted(slices.Values(sample))
 	n := len(s)
-	return (float64(s[(n-1)/2]) + float64(s[n/2])) / 2
+	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
 // Ratio is NaN, with which nothing holds, where there is none.
@@ -157,7 +156,7 @@ type Latency struct {
 }
 
 func LatencyOf(sample []float64) Latency {
-	return Latency{len(sample), Quantile(sample, 0.5), Quantile(sample, 0.99), Quantile(sample, 0.999), Quantile(sample, 1)}
+	return Latency{len(sample), quantile(sample, 0.5), quantile(sample, 0.99), quantile(sample, 0.999), quantile(sample, 1)}
 }
 
 // Effort is what a process did in a round, and what it used for it.
