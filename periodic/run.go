@@ -86,6 +86,7 @@ type job struct {
 	last     seen      // the latest record that was seen
 	since    time.Time // ticks up to then are none of this process's, if there is no record
 	skewed   bool      // a record about the clock was written
+	apart    bool      // a record about another time zone was written
 	troubled bool      // a record about the arbiter was written
 }
 
@@ -143,38 +144,56 @@ func (j *job) look(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if t, r, set := j.due(s); !t.Due.IsZero() || j.unfinished(s) || news(s, r, set) {
+	t, r, set, next := j.due(s)
+	if !t.Due.IsZero() || j.unfinished(s) || news(s, r, set) {
 		if err := j.attempt(ctx); err != nil {
 			return 0, err
 		}
 		s = j.last
+		t, r, _, next = j.due(s)
 	}
-	r, _ := j.now(s)
 	if r.Differs != 0 && !j.skewed {
 		j.opts.Logger.Error("holdfast: the clock of this process differs from that of the last run of a periodic job",
 			"job", j.name, "differs", r.Differs, "host", j.machine.host, "of", r.Host)
 	}
 	j.skewed = r.Differs != 0
-	_, _, next := lastTick(r.left(j.schedule), j.from(r), r.At)
-	if next.IsZero() {
+	j.zones(s)
+	switch {
+	case !t.Due.IsZero():
+		return 0, nil // the next one came meanwhile
+	case next.IsZero():
 		return 0, errOver
 	}
 	return next.Sub(r.At), nil
 }
 
+// zones says once in the log that a process in another time zone has other ticks.
+func (j *job) zones(s seen) {
+	l, ok := j.schedule.(local)
+	if !ok || j.apart || s.Due.IsZero() || !l.apart(s.Due) {
+		return
+	}
+	j.apart = true
+	j.opts.Logger.Error("holdfast: a periodic job has other ticks in the time zone of another process",
+		"job", j.name, "zone", s.Due.Format(zone), "here", s.Due.In(j.loc).Format(zone))
+}
+
+// zone is the format of a time zone in the log.
+const zone = "-07:00"
+
 // unfinished reports whether this process should wait for the lock to run the last tick again.
 func (j *job) unfinished(s seen) bool { return j.opts.Again && !s.Due.IsZero() && !s.Done }
 
 // due returns the tick that is to be run now, with Due zero if there is none, what is to be written of
-// it, and by how much the time of the job is set.
-func (j *job) due(s seen) (t Tick, r record, set time.Duration) {
+// it, by how much the time of the job is set, and the next tick.
+func (j *job) due(s seen) (t Tick, r record, set time.Duration, next time.Time) {
 	r, set = j.now(s)
-	last, missed, _ := lastTick(r.left(j.schedule), j.from(r), r.At)
+	last, missed, next := lastTick(r.left(j.schedule), j.from(r), r.At)
 	if last.IsZero() || r.At.Sub(last) > j.opts.Late {
-		return Tick{}, r, set
+		return Tick{}, r, set, next
 	}
 	r.take(j.schedule, last)
-	return Tick{Due: last, Missed: missed}, r, set
+	return Tick{Due: last, Missed: missed}, r, set, next
 }
 
 // from returns the time after which ticks are due.
@@ -192,7 +211,7 @@ func (j *job) attempt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t, r, set := j.due(s)
+		t, r, set, _ := j.due(s)
 		idle := t.Due.IsZero()
 		lost := !s.Due.IsZero() && !s.Done // its process has lost the lock
 		switch {

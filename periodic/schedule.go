@@ -4,7 +4,8 @@ import "time"
 
 // A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so what
 // its parser makes of a crontab's line is one. All processes must have the same. Run asks for times in
-// time.Local.
+// time.Local: with a line that has no CRON_TZ all processes must have the same time zone, too. Else a daily
+// job runs once for each zone.
 type Schedule interface {
 	// Next returns the first tick after t, or the zero time if there is none.
 	Next(t time.Time) time.Time
@@ -36,7 +37,15 @@ func in(s Schedule, loc *time.Location) Schedule {
 }
 
 // Next implements [Schedule].
-func (l local) Next(t time.Time) time.Time { return l.s.Next(t.In(l.loc)) }
+func (l local) Next(t time.Time) time.Time { return l.s.Next(t.In(l.loc)).In(l.loc) }
+
+// apart reports whether a process in another zone has other ticks: whether the one after a tick that a process has run is
+// another one in its offset than in this process's location.
+func (l local) apart(tick time.Time) bool {
+	_, theirs := tick.Zone()
+	_, own := tick.In(l.loc).Zone()
+	return theirs != own && !l.s.Next(tick).Equal(l.Next(tick))
+}
 
 // mostMissed bounds how many ticks are counted one by one.
 const mostMissed = 1000
@@ -44,7 +53,7 @@ const mostMissed = 1000
 // lastTick returns the last tick after t that is not later than now, how many there are before it
 // since t, and the next one. The zero time means that there is none. After more than mostMissed ticks it
 // counts anew from shortly before now. Each tick is the next one of the one before, as the schedule may
-// count from the time that it is asked for.
+// count from the time that it is asked for: then its ticks stay multiples of its period after t.
 func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next time.Time) {
 	for n := 0; ; n++ {
 		next = s.Next(t)
@@ -55,11 +64,31 @@ func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next ti
 			last = now.Truncate(time.Duration(e))
 			return last, int(last.Sub(next) / time.Duration(e)), e.Next(now)
 		}
-		if n == mostMissed { // the number is a lower bound from here on
+		if n == mostMissed {
+			if k, period := rest(s, next, now); period > 0 {
+				last = next.Add(time.Duration(k) * period)
+				return last, n + k, last.Add(period)
+			}
+			// The number is a lower bound from here on.
 			next = s.Next(laterStart(s, t, now))
 		}
 		last, t = next, next
 	}
+}
+
+// rest returns how many more ticks there are until now after one of a schedule that counts from the time that it is
+// asked for, as "@every 7s" of cron's parser, and its period; zero if it is none of these.
+func rest(s Schedule, tick, now time.Time) (k int, period time.Duration) {
+	counts := func(t time.Time) bool { return s.Next(t).Sub(t) == period }
+	period = s.Next(tick).Sub(tick)
+	if period <= time.Second || !counts(tick.Add(time.Second)) {
+		return 0, 0
+	}
+	k = int(now.Sub(tick) / period)
+	if last := tick.Add(time.Duration(k) * period); !counts(last) || !counts(last.Add(-period)) {
+		return 0, 0
+	}
+	return k, period
 }
 
 // laterStart returns a moment from which few ticks are left until now.
