@@ -10,12 +10,13 @@ import (
 
 var (
 	// ErrStale: the resource has seen a higher token. The lock was lost, and a later holder was there.
-	// Nothing was written.
+	// Nothing was written, unless the error Is ErrUnknown, too.
 	ErrStale = attempt.ErrStale
 
 	// ErrUnknown: the connection failed while a transaction was committed, or the database's answer
 	// does not say how it ended. It may have been committed. DoTx does not try again, as that could
-	// execute it twice. Nor does Update if an object may be what it has put.
+	// execute it twice. Nor does Update if an object may be what it has put, or a later holder may
+	// have put its own over that.
 	ErrUnknown = attempt.ErrUnknown
 
 	// ErrNoRow: the caller's table has no row of the key.

@@ -28,13 +28,15 @@ type Objects interface {
 }
 
 // Update replaces an object by the result of fn, unless it was put with a higher token: then it returns
-// a [*StaleError], which Is [ErrStale]. If the object changes meanwhile, it is read again after a
+// an error that Is [ErrStale] and has a [*StaleError]. If the object changes meanwhile, it is read again after a
 // short pause, and fn is called again, until ctx ends: the late write of an earlier holder is so
 // either refused, or seen by fn.
 //
 // If the store says that the object has changed, and it is what was to be put, with this token, then that was done, by a client or a
 // proxy that repeats a write whose answer is lost; or another call with the same token did the same. The error Is [ErrUnknown], unless
-// fn makes the same of it once more.
+// fn makes the same of it once more. If the object has a higher token by then, the error Is ErrStale and ErrUnknown: what was put may have
+// been there before. If it has the same token, but is not what was to be put, Update goes on: where a client repeats a write, calls
+// with one token that run beside each other may count twice.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
 	if err := check(name, token); err != nil {
 		return err
@@ -46,6 +48,9 @@ func Update(ctx context.Context, store Objects, name string, token coord.Fence, 
 			return err
 		}
 		if err := Judge(name, token, seen); err != nil {
+			if n > 1 {
+				return fmt.Errorf("%w, and what was put may have been there before: %w", err, ErrUnknown)
+			}
 			return err
 		}
 		doubt := n > 1 && seen == token && bytes.Equal(old, was)

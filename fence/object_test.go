@@ -172,6 +172,42 @@ func TestUpdate_AClientThatRepeats(t *testing.T) {
 	}
 }
 
+// A later holder writes on top of a write before the client repeats it: that it came too late does not say that nothing was written.
+// Without a PUT that was refused, it does.
+func TestUpdate_ALaterHolderBeforeTheRepeat(t *testing.T) {
+	b := &bucket{objects: make(map[string]object)}
+	store := b.serve(t)
+	add := func(old []byte) ([]byte, error) { return append(old, '+'), nil }
+	repeats := store
+	inner := store.Client.Transport
+	repeats.Client = &http.Client{Transport: tripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPut {
+			first := r.Clone(r.Context())
+			first.Body, _ = r.GetBody()
+			answer, err := inner.RoundTrip(first)
+			if err != nil {
+				return nil, err
+			}
+			answer.Body.Close()
+			if err := fence.Update(t.Context(), store, "n", 2, add); err != nil {
+				t.Error(err)
+			}
+		}
+		return inner.RoundTrip(r)
+	})}
+	var stale *fence.StaleError
+	err := fence.Update(t.Context(), repeats, "n", 1, add)
+	if !errors.Is(err, fence.ErrUnknown) || !errors.Is(err, fence.ErrStale) || !errors.As(err, &stale) || stale.Seen != 2 {
+		t.Errorf("its write was there: %v", err)
+	}
+	if got, _, _, err := store.Get(t.Context(), "n"); string(got) != "++" {
+		t.Errorf("the object is %q, %v", got, err)
+	}
+	if err := fence.Update(t.Context(), store, "n", 1, add); !errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrUnknown) {
+		t.Errorf("it has put nothing: %v", err)
+	}
+}
+
 // Calls with the same token, one after another or beside each other, are told apart by what they put.
 func TestUpdate_CallsOfOneHolder(t *testing.T) {
 	b := &bucket{objects: make(map[string]object)}
