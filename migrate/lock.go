@@ -167,7 +167,9 @@ func (l *Lock) Unlock() error {
 		lost := context.Cause(l.ctx)
 		l.cancel(coord.ErrUnlocked)
 		<-l.done
-		if l.old.free() && !errors.Is(lost, coord.ErrLost) {
+		lapsed := l.lapsed()
+		// Where the answer is not sure, they were the lock as long as they were renewed.
+		if gone, sure := l.old.free(); gone && (sure || lapsed) && !errors.Is(lost, coord.ErrLost) {
 			lost = ErrOldLost
 		}
 		l.err = l.Lock.Unlock()

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -103,13 +104,27 @@ func (o *oldKeys) renew(ctx context.Context) (bool, error) {
 }
 
 // free deletes those that are the lock's, and reports whether the others were so many that they were
-// no lock any more. What could not be deleted expires. A request that a client library has sent again
-// finds its key gone, as with the old libraries.
-func (o *oldKeys) free() (gone bool) {
+// no lock any more: surely, if the client library has sent the requests once. One that it has sent again, as its
+// reply was lost, may find gone what it has deleted. What could not be deleted expires.
+func (o *oldKeys) free() (gone, sure bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.ttl/3)
 	defer cancel()
-	_, n, _ := o.script(ctx, freeScript, o.token)
-	return n > len(o.keys)-o.most()
+	token := &counted{text: o.token}
+	_, n, _ := o.script(ctx, freeScript, token)
+	return n > len(o.keys)-o.most(), int(token.sent.Load()) <= len(o.keys)
+}
+
+// counted is an argument of a command that counts how often go-redis writes it: once more when it sends the
+// command again.
+type counted struct {
+	text string
+	sent atomic.Int64
+}
+
+// MarshalBinary implements [encoding.BinaryMarshaler].
+func (c *counted) MarshalBinary() ([]byte, error) {
+	c.sent.Add(1)
+	return []byte(c.text), nil
 }
 
 func (o *oldKeys) script(ctx context.Context, text string, args ...any) (y, n int, err error) {

@@ -85,6 +85,38 @@ func TestLock_AReplyIsLost(t *testing.T) {
 	}
 }
 
+// The reply to the request that frees the old key is lost, and the client sends it again: that the key is gone then, or another
+// process's, is no loss.
+func TestUnlock_AReplyIsLost(t *testing.T) {
+	s := redistest.Start(t)
+	x := redistest.StartProxy(t, s.Addr)
+	client := redis.NewClient(&redis.Options{Addr: x.Addr})
+	defer client.Close()
+	for _, keys := range []func(string) []string{nil, migrate.RueidislockKeys("", 0)} {
+		b, err := migrate.New(start(t, fallback.NewMemory()), client, &migrate.Options{OldKeys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Lost.Store(0)
+		err = b.Do(t.Context(), "k", func(context.Context, *migrate.Lock) error {
+			x.Lose(`redis.call("del", `)
+			return nil
+		})
+		if err != nil || x.Lost.Load() != 1 {
+			t.Errorf("Do: %v; %d replies were lost", err, x.Lost.Load())
+		}
+		if all, err := s.Client(t).Keys(t.Context(), "*k*").Result(); len(all) != 0 || err != nil {
+			t.Errorf("%q are left, %v", all, err)
+		}
+		err = b.Do(t.Context(), "k", func(ctx context.Context, l *migrate.Lock) error {
+			return client.Del(ctx, b.OldKeys("k")...).Err()
+		})
+		if !errors.Is(err, migrate.ErrOldLost) {
+			t.Errorf("the keys were deleted: %v", err)
+		}
+	}
+}
+
 // More than half of the keys are the lock, as the real library has it, whichever they are.
 func TestRueidislockKeys(t *testing.T) {
 	s := redistest.Start(t)

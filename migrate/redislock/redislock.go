@@ -71,7 +71,7 @@ type Client struct{ locks patience.Locks }
 func New(locks *coord.Coordinator) *Client { return &Client{patience.New(locks)} }
 
 // NewBoth returns a Client for the deployment in between: its locks exclude processes with the real library. It panics
-// if the Both has several OldKeys for a lock.
+// if the Both has several OldKeys for a lock. Release waits for the network, as [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) *Client {
 	patience.OneKey(both, "redislock")
 	return &Client{patience.Both(both)}
@@ -163,7 +163,8 @@ func (l *Lock) Refresh(_ context.Context, ttl time.Duration, _ *Options) error {
 	return nil
 }
 
-// Release unlocks the key, without waiting for the network. The context is not used.
+// Release unlocks the key, without waiting for the network; with a client of [NewBoth] it waits for the old key's server, for a third
+// of [migrate.Options].TTL at most. The context is not used.
 func (l *Lock) Release(context.Context) error {
 	if l == nil {
 		return ErrLockNotHeld

@@ -119,8 +119,8 @@ func failure(ctx context.Context, err error, tries int) error {
 // Unlock is UnlockContext with context.Background().
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext unlocks the key, without waiting for the network, and reports whether the lock was in force. The
-// context is not used.
+// UnlockContext unlocks the key, without waiting for the network, and reports whether the lock was in force. With a Redsync of
+// [NewBoth] it waits for the old key's server, for a third of [migrate.Options].TTL at most. The context is not used.
 func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	err := m.Held().Unlock()
 	switch {

@@ -48,7 +48,7 @@ type Redsync struct{ locks patience.Locks }
 func New(locks *coord.Coordinator) *Redsync { return &Redsync{patience.New(locks)} }
 
 // NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the real library. It
-// panics if the Both has several OldKeys for a lock.
+// panics if the Both has several OldKeys for a lock. Unlock waits for the network, as [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) *Redsync {
 	patience.OneKey(both, "redsync")
 	return &Redsync{patience.Both(both)}

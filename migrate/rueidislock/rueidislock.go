@@ -72,7 +72,8 @@ func NewLocker(locks *coord.Coordinator) (Locker, error) {
 }
 
 // NewBoth returns a Locker for the deployment in between: its locks exclude processes with the real library. The
-// Both has the OldKeys of [migrate.RueidislockKeys]; others are an error.
+// Both has the OldKeys of [migrate.RueidislockKeys]; others are an error. A CancelFunc waits for the network, as
+// [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) (Locker, error) {
 	if both == nil {
 		return nil, errors.New("rueidislock: the Both is nil")
