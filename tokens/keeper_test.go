@@ -325,6 +325,11 @@ func TestCloseEndsWhatTheStoreDoesNotAnswer(t *testing.T) {
 			w.store.Store = unsaved{w.store.Store}
 			return k
 		},
+		"Save of the mark": func(w *world) *tokens.Keeper {
+			k, _ := w.keeper(nil)
+			w.store.Store = unsaved{w.store.Store}
+			return k
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(w *world) {
@@ -335,7 +340,11 @@ func TestCloseEndsWhatTheStoreDoesNotAnswer(t *testing.T) {
 				begin := time.Now()
 				k.Close()
 				work.Wait()
-				if d := time.Since(begin); d > 0 {
+				most := time.Duration(0)
+				if name == "Save of the mark" { // which is taken back if it can be: else the account is in doubt
+					most = 30 * time.Second
+				}
+				if d := time.Since(begin); d > most {
 					w.Errorf("Close took %v", d)
 				}
 			})

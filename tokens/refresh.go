@@ -146,7 +146,7 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 		if !errors.Is(err, ErrSuperseded) {
 			a.leave(nil, uint64(l.Fence())) // it may be there, now or in a while
 		}
-		return was, err
+		return was, because(k.ctx, err)
 	}
 	for _, over := range []context.Context{l.Context(), k.ctx} { // the lock is lost, or Close was called
 		if over.Err() != nil {
