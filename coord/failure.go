@@ -112,7 +112,7 @@ func (r *NodeReport) Failing() (all []CallFailure) {
 func (c *Coordinator) failed(op Op, n int, err error) {
 	reason := reasonOf(err)
 	c.tells.stats.failed[op][reason].Add(uint64(n))
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil {
 		c.tells.stats.failures[op].Store(&CallFailure{op.String(), c.now(), reason.String(), err.Error()})
 	}
 }

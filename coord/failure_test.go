@@ -65,6 +65,54 @@ func TestStats_CallsThatFailAreCountedByReason(t *testing.T) {
 	})
 }
 
+// A call that its caller cancelled is no failure of the arbiter, and is not counted; one that has taken too long is.
+func TestStats_CallsThatAreCancelledAreNotCounted(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		c := start(t, silentResults{m}, nil)
+		store, err := c.Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, of := range []func() (context.Context, context.CancelFunc){
+			func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), time.Second) },
+			func() (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, cancel)
+				return ctx, cancel
+			},
+		} {
+			ctx, cancel := of()
+			_, err := store.Get(ctx, "k")
+			cancel()
+			s := c.Stats()
+			if err == nil || s.Calls[coord.OpLoadResult] != 1 || s.Failed[coord.OpLoadResult] != 1 {
+				t.Errorf("%d: %v; %d calls, %d failed", i, err, s.Calls[coord.OpLoadResult], s.Failed[coord.OpLoadResult])
+			}
+		}
+	})
+}
+
+// silentResults is an arbiter that does not answer calls for results.
+type silentResults struct{ fallback.Arbiter }
+
+func (a silentResults) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Arbiter.Attach(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return withSilentResults{n, n.(fallback.ResultStore)}, nil
+}
+
+type withSilentResults struct {
+	fallback.Namespace
+	fallback.ResultStore
+}
+
+func (withSilentResults) LoadResult(ctx context.Context, _ uint32, _ string) (fallback.Result, error) {
+	<-ctx.Done()
+	return fallback.Result{}, ctx.Err()
+}
+
 func report(t *testing.T, c *coord.Coordinator) coord.NodeReport {
 	t.Helper()
 	r, err := c.Report(t.Context(), "")

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -42,16 +43,19 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 	c.calledMany(op, 1, failed, start, err)
 }
 
-// calledMany is called for calls that were sent in one go, of which some have failed.
+// calledMany is called for calls that were sent in one go, of which some have failed. One that was cancelled is not
+// counted: it says nothing about the arbiter.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
 	took := c.since(start)
-	c.tells.stats.calls[op].Add(uint64(n))
-	c.tells.stats.tookFor(op, took, failed, err)
 	if op == OpRenew {
 		c.tells.stats.renewals.took(took)
 	}
-	if failed > 0 {
-		c.failed(op, failed, err)
+	if !errors.Is(err, context.Canceled) {
+		c.tells.stats.calls[op].Add(uint64(n))
+		c.tells.stats.tookFor(op, took, failed, err)
+		if failed > 0 {
+			c.failed(op, failed, err)
+		}
 	}
 	if op == OpRenew || op == OpVerify || op == OpReclaim {
 		if c.remote.health.note(took, failed < n) && c.cluster != nil {

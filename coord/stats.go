@@ -10,7 +10,7 @@ import (
 // Stats is a snapshot of what a coordinator has done since New, and of what it is doing.
 type Stats struct {
 	Granted  map[Path]uint64      // locks granted, by path
-	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts
+	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts, and none that was cancelled
 	Failed   map[Op]uint64        // of which failed
 	Failures map[Failure]uint64   // the same, by reason
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
