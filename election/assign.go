@@ -58,6 +58,7 @@ func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Contex
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer func() { m.quit(); cancel(nil) }() // also after a panic of the store
 	a := assignment{e: plans, fn: fn, stops: make(map[int]context.CancelFunc)}
 	a.work.Go(func() {
 		// Run ends when the coordinator is closed, too: so does the assignment then.

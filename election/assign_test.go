@@ -429,3 +429,48 @@ func TestAssign_TheLockOfAShardIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// panics is a store that panics when the plan of shards is read.
+type panics struct{ coord.ShareStore }
+
+func (p panics) Get(ctx context.Context, key string) (coord.Shared, error) {
+	if key == "election/feed#shards" {
+		panic("the store")
+	}
+	return p.ShareStore.Get(ctx, key)
+}
+
+// A process that recovers from a panic of its store above Assign takes part in nothing any more.
+func TestAssign_AStoreThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		f := newFloor(t)
+		sound := f.start(start(t, a, nil), "sound", 4, 0)
+		time.Sleep(10 * time.Second) // it makes the plans
+		c := start(t, a, nil)
+		results, err := c.Results()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := election.New(c, "feed", &election.Options{ID: "panics", Store: panics{results}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() != "the store" {
+					t.Error("there was no panic")
+				}
+			}()
+			t.Error(e.Assign(t.Context(), 4, func(context.Context, election.Shard) error { return nil }))
+		}()
+		time.Sleep(10 * time.Second)
+		f.want("after the panic", 4, 4)
+		if waiting, err := c.Inspect(t.Context(), "election/feed#shards"); err != nil || len(waiting.Waiters) != 0 {
+			t.Errorf("it would make plans: %+v, %v", waiting, err)
+		}
+		sound.stop()
+		if err := <-sound.done; err != nil {
+			t.Error(err)
+		}
+	})
+}
