@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/handoff"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all
@@ -78,15 +79,15 @@ type Options struct {
 	StartUnavailable bool
 
 	// LongWait is how long a caller waits for a key before a record says so, once per wait, with the key and its holder. What waits
-	// is looked at four times in that time, so the record may be late by half of it. Default 10 s; negative: no such records.
+	// is looked at four times in that time, so the record may be late by half of it. Default 10 s; at least 1 ms; negative: no such records.
 	LongWait time.Duration
 
-	// LongHold is the same for how long a lock is held. Default 1 min; negative: no such records.
+	// LongHold is the same for how long a lock is held. Default 1 min; at least 1 ms; negative: no such records.
 	LongHold time.Duration
 
 	// DeadlockAfter is how long a caller that has locks waits for another one before the processes look whether callers
 	// wait for each other in a circle. They look again a quarter of it later: if the circle is still there, the youngest
-	// of its callers gets a [*DeadlockError]. A good value is 1 s. Default 0: no process looks; negative: the same.
+	// of its callers gets a [*DeadlockError]. A good value is 1 s; at least 1 ms. Default 0: no process looks; negative: the same.
 	//
 	// A caller has the locks that the context of its call carries: the one that Do gave, that of [Lock.Context],
 	// [ReadLock.Context], or of [WithLocker]; within LockAll, and its variants, those that it has got so far; and a flight
@@ -135,11 +136,11 @@ type Handoff struct {
 	MaxTurns int
 
 	// MaxHold is for how long locks of a key may begin in this process after another process has asked for the key, as for MaxTurns.
-	// Default 5 ms. Negative: not limited by time.
+	// Default 5 ms; at least 1 µs. Negative: not limited by time.
 	MaxHold time.Duration
 
 	// Linger is for how long this process keeps a key that is not locked, while no other process asks for the key.
-	// Default 5 ms. Negative: the key is given back at once. An owner keeps the last six keys of each of its partitions,
+	// Default 5 ms; at least 1 µs. Negative: the key is given back at once. An owner keeps the last six keys of each of its partitions,
 	// whatever the time, if this is not negative.
 	Linger time.Duration
 }
@@ -243,6 +244,20 @@ func (o *Options) validate() error {
 	} {
 		if d.value < time.Millisecond || d.value > d.most {
 			return fmt.Errorf("coord: Options.%s is %v, must be at least 1ms and at most %v", d.name, d.value, d.most)
+		}
+	}
+	for _, d := range []struct {
+		name         string
+		value, least time.Duration
+		usual        string
+	}{
+		{"LongWait", o.LongWait, time.Millisecond, "10 * time.Second"}, {"LongHold", o.LongHold, time.Millisecond, "time.Minute"},
+		{"DeadlockAfter", o.DeadlockAfter, time.Millisecond, "2 * time.Second"},
+		{"Handoff.MaxHold", o.Handoff.MaxHold, time.Microsecond, "5 * time.Millisecond"},
+		{"Handoff.Linger", o.Handoff.Linger, time.Microsecond, "5 * time.Millisecond"},
+	} {
+		if err := unit.Check("coord: Options."+d.name, d.value, d.least, d.usual); err != nil {
+			return err
 		}
 	}
 	if len(o.Name) > maxProcessName || strings.ContainsFunc(o.Name, nameless) {

@@ -41,13 +41,13 @@ func options() map[string]option {
 		"Margin":           {time.Second, append([]any{9 * time.Second, 3400 * time.Millisecond}, times...), []any{1900 * time.Millisecond}},
 		"Grace":            {12 * time.Second, append([]any{11 * time.Second}, times...), []any{time.Hour, 2 * year}},
 		"Handoff.MaxTurns": {0, nil, []any{-1, 1}},
-		"Handoff.MaxHold":  {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
-		"Handoff.Linger":   {5 * time.Millisecond, nil, []any{-time.Second, time.Hour}},
+		"Handoff.MaxHold":  {5 * time.Millisecond, []any{time.Duration(5)}, []any{-time.Second, time.Microsecond, time.Hour}},
+		"Handoff.Linger":   {5 * time.Millisecond, []any{time.Duration(5)}, []any{-time.Second, time.Microsecond, time.Hour}},
 		"Cluster":          {(*coord.Cluster)(nil), nil, nil},
 		"StartUnavailable": {false, nil, []any{true}},
-		"LongWait":         {10 * time.Second, nil, []any{-time.Second, time.Nanosecond}},
-		"DeadlockAfter":    {time.Duration(0), nil, []any{-time.Second, time.Nanosecond}},
-		"LongHold":         {time.Minute, nil, []any{-time.Second, time.Nanosecond}},
+		"LongWait":         {10 * time.Second, []any{time.Duration(10)}, []any{-time.Second, time.Millisecond}},
+		"DeadlockAfter":    {time.Duration(0), []any{time.Duration(1)}, []any{-time.Second, time.Millisecond}},
+		"LongHold":         {time.Minute, []any{time.Duration(60)}, []any{-time.Second, time.Millisecond}},
 		"LogCallers":       {false, nil, []any{true}},
 		"Unbreakable":      {false, nil, []any{true}},
 		"Observe":          {false, nil, nil}, // see TestObserve
@@ -67,8 +67,8 @@ func options() map[string]option {
 		"Cluster.Keepalive":       {time.Second, append([]any{time.Minute}, times...), []any{100 * time.Millisecond}},
 		"Cluster.MaxPerNode":      {1 << 20, nil, []any{-1, 1}},
 		"Cluster.Takeover":        {3 * time.Second, []any{time.Millisecond, 10 * time.Second}, []any{-time.Second, 100 * time.Millisecond}},
-		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second}, []any{time.Millisecond}},
-		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second}, []any{time.Minute}},
+		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second, time.Duration(2)}, []any{time.Millisecond}},
+		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second, time.Duration(10)}, []any{time.Minute}},
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // ShareOptions are the options of [Share]. The zero value of each field means its default, and a
@@ -18,12 +20,12 @@ type ShareOptions[T any] struct {
 	// it gets it at once, and by chance, which rises towards the end, starts a run of fn in the
 	// background, one in the whole cluster. The mean of the lead is RefreshAhead, if callers are many;
 	// keys that were stored at the same moment are not refreshed at the same moment. It should be
-	// longer than fn takes. If the run fails, or panics, that is told to Options.Logger only. 0:
-	// callers wait for a new result when the old one has expired.
+	// longer than fn takes; at least 1 ms. If the run fails, or panics, that is told to Options.Logger
+	// only. 0: callers wait for a new result when the old one has expired.
 	RefreshAhead time.Duration
 
 	// StaleOnError is for how long after TTL a result is returned, without an error, when fn has
-	// failed. 0: not at all. Every flight runs fn first, one after another in the whole cluster, so fn
+	// failed. 0: not at all; at least 1 ms. Every flight runs fn first, one after another in the whole cluster, so fn
 	// should not take long to fail.
 	StaleOnError time.Duration
 
@@ -91,6 +93,10 @@ func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
 			err = json.Unmarshal(b, &v)
 			return v, err
 		}
+	}
+	if err := errors.Join(unit.Check("coord: ShareOptions.RefreshAhead", f.RefreshAhead, time.Millisecond, "2 * time.Second"),
+		unit.Check("coord: ShareOptions.StaleOnError", f.StaleOnError, time.Millisecond, "time.Minute")); err != nil {
+		return f, err
 	}
 	texts := make(map[string]bool)
 	for i, err := range f.KeepErrors {

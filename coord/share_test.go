@@ -328,15 +328,17 @@ func TestBadSharing(t *testing.T) {
 			}
 		}
 		for want, opts := range map[string]coord.ShareOptions[string]{
-			"TTL":          {TTL: time.Microsecond},
-			"TTL is -1s":   {TTL: -time.Second},
-			"RefreshAhead": {RefreshAhead: 10 * time.Second},
-			"StaleOnError": {StaleOnError: -1},
-			"MaxSize":      {MaxSize: -1},
-			"ErrorTTL":     {ErrorTTL: -1},
-			"KeepErrors[0": {KeepErrors: []error{nil}},
-			"KeepErrors[1": {KeepErrors: []error{errNoRow, errors.New("no such row")}},
-			"Encode":       {Decode: func([]byte) (string, error) { return "", nil }},
+			"TTL":                  {TTL: time.Microsecond},
+			"TTL is -1s":           {TTL: -time.Second},
+			"RefreshAhead":         {RefreshAhead: 10 * time.Second},
+			"StaleOnError":         {StaleOnError: -1},
+			"RefreshAhead is 2ns":  {RefreshAhead: 2},
+			"StaleOnError is 60ns": {StaleOnError: 60},
+			"MaxSize":              {MaxSize: -1},
+			"ErrorTTL":             {ErrorTTL: -1},
+			"KeepErrors[0":         {KeepErrors: []error{nil}},
+			"KeepErrors[1":         {KeepErrors: []error{errNoRow, errors.New("no such row")}},
+			"Encode":               {Decode: func([]byte) (string, error) { return "", nil }},
 		} {
 			if _, err := coord.Share(t.Context(), c, "k", &opts, unwanted(t)); err == nil || !strings.Contains(err.Error(), "ShareOptions."+want) {
 				t.Errorf("%s: %v", want, err)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [Handler].
@@ -33,10 +34,10 @@ type Options struct {
 
 	// LongWait is for how long a caller waits before the page says so where it says what is wrong.
 	// Default 5 s: less than that of [coord.Options], as callers behind a middleware give up after
-	// 10 s.
+	// 10 s. At least 1 ms.
 	LongWait time.Duration
 
-	// Timeout is for how long nodes may take to answer. Default 2 s.
+	// Timeout is for how long nodes may take to answer. Default 2 s; at least 1 ms.
 	Timeout time.Duration
 }
 
@@ -53,6 +54,8 @@ type Options struct {
 // The nodes are asked once a second at most, however many look, and about each key once a second,
 // two keys at a time, and none while the overview asks. A request that waits for longer than
 // twice Options.Timeout, as others ask, is answered with 503.
+//
+// It panics if a time of the options is too short to be meant.
 func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	h := &handler{locks: locks}
 	if opts != nil {
@@ -63,6 +66,10 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	}
 	if h.opts.LongWait <= 0 {
 		h.opts.LongWait = longWait
+	}
+	if err := errors.Join(unit.Check("debug: Options.LongWait", h.opts.LongWait, time.Millisecond, "5 * time.Second"),
+		unit.Check("debug: Options.Timeout", h.opts.Timeout, time.Millisecond, "2 * time.Second")); err != nil {
+		panic(err.Error())
 	}
 	nodes := newRoom()
 	h.looks = newLooks(nodes, ofTheOverview, h.ask)

@@ -477,3 +477,17 @@ func TestVar(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// A number without a unit is in nanoseconds: no node would answer in time.
+func TestHandler_RefusesTimesThatAreTooShortToBeMeant(t *testing.T) {
+	for want, opts := range map[string]*debug.Options{"Options.LongWait is 5ns": {LongWait: 5}, "Options.Timeout is 2ns": {Timeout: 2}} {
+		func() {
+			defer func() {
+				if said, _ := recover().(string); !strings.Contains(said, want) {
+					t.Errorf("panics with %q, want %q", said, want)
+				}
+			}()
+			debug.Handler(nil, opts)
+		}()
+	}
+}

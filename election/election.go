@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // ErrNoLeader: no leader has published itself.
@@ -44,8 +45,8 @@ type Options struct {
 	Keep time.Duration
 
 	// Pause is how long [Election.Run] waits after a failure before it campaigns again, and
-	// [Election.Assign] before it calls a function again that has returned. Default 1 s. Negative values
-	// are refused.
+	// [Election.Assign] before it calls a function again that has returned. Default 1 s; at least 1 ms.
+	// Negative values are refused.
 	Pause time.Duration
 
 	// Store keeps the published value, and the lists of candidates and of processes that share shards.
@@ -130,7 +131,7 @@ func (o *Options) filled() (Options, error) {
 	case f.Pause < 0:
 		return f, fmt.Errorf("election: Options.Pause is %v, must not be negative", f.Pause)
 	}
-	return f, nil
+	return f, unit.Check("election: Options.Pause", f.Pause, time.Millisecond, "2 * time.Second")
 }
 
 // ID returns the ID of this candidate.

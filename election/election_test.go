@@ -278,6 +278,7 @@ func TestNew_RefusesWhatCannotBe(t *testing.T) {
 			{"a", election.Options{Zone: "\xff"}, "Zone"},
 			{"a", election.Options{Keep: -1}, "Options.Keep"},
 			{"a", election.Options{Pause: -1}, "Options.Pause"},
+			{"a", election.Options{Pause: 1}, "Options.Pause is 1ns"},
 		} {
 			if _, err := election.New(c, x.name, &x.opts); err == nil || !strings.Contains(err.Error(), x.want) {
 				t.Errorf("%.10q: got %v, want it to name %s", x.name, err, x.want)

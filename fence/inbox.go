@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fence/internal/attempt"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // An Inbox is a table of the IDs of what was executed: messages of a queue, or jobs. An ID goes into it in the transaction that does the
@@ -140,13 +141,16 @@ func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn
 }
 
 // Forget deletes the IDs of what was executed longer ago than that, and returns how many. Call it now and then, with a time that is longer
-// than a message may be delivered again.
+// than a message may be delivered again. Less than a second is refused.
 func (b Inbox) Forget(ctx context.Context, db *sql.DB, age time.Duration) (n int64, err error) {
 	if err := b.Dialect.validate("Inbox"); err != nil {
 		return 0, err
 	}
 	if age <= 0 {
 		return 0, fmt.Errorf("fence: Inbox.Forget: %v must be positive", age)
+	}
+	if err := unit.Check("fence: Inbox.Forget: the age", age, time.Second, "7 * 24 * time.Hour"); err != nil {
+		return 0, err
 	}
 	place := "$1"
 	if b.Dialect == MySQL {

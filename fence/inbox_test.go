@@ -169,6 +169,7 @@ func TestInbox_BadUse(t *testing.T) {
 		"the ID is empty": b.Once(t.Context(), nil, d.db, "", never), // no lock is asked for
 		"513 bytes":       b.Once(t.Context(), nil, d.db, strings.Repeat("x", 513), never),
 		"positive":        func() error { _, err := b.Forget(t.Context(), d.db, 0); return err }(),
+		"168ns":           func() error { _, err := b.Forget(t.Context(), d.db, 7*24); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/holdfast-go/holdfast/internal/hostaddr"
+	"github.com/holdfast-go/holdfast/internal/unit"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -61,6 +62,12 @@ func validate(o ring.Options) (settings, error) {
 		return s, wrong("RediscoverEvery", "is %v, must not be negative", s.RediscoverEvery)
 	case s.MaxDebounce < s.Debounce:
 		return s, wrong("MaxDebounce", "is %v, shorter than Debounce %v", s.MaxDebounce, s.Debounce)
+	}
+	if err := unit.Short(s.Debounce, time.Millisecond, "2 * time.Second"); err != nil {
+		return s, &ring.OptionError{Option: "Debounce", Err: err}
+	}
+	if err := unit.Short(s.RediscoverEvery, time.Millisecond, "5 * time.Second"); err != nil {
+		return s, &ring.OptionError{Option: "RediscoverEvery", Err: err}
 	}
 	if err := errors.Join(checkText("Name", o.Name, maxName), checkText("Session", o.Session, maxSession),
 		checkText("Peer", o.Peer, maxPeer)); err != nil {

@@ -34,6 +34,8 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 		"address \"a..b:7946\"":   func(o *ring.Options) { o.Seeds = []string{"a..b:7946"} },
 		"key 1 has 15 bytes":      func(o *ring.Options) { o.Keys = [][]byte{key(1, 16), key(2, 15)} },
 		"shorter than Debounce":   func(o *ring.Options) { o.Debounce, o.MaxDebounce = 2, 1 },
+		"Debounce is 2ns":         func(o *ring.Options) { o.Debounce = 2 },
+		"RediscoverEvery is 5ns":  func(o *ring.Options) { o.RediscoverEvery = 5 },
 		"must not be negative":    func(o *ring.Options) { o.RediscoverEvery = -1 },
 	} {
 		opts := options("n")

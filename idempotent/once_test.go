@@ -265,7 +265,7 @@ func TestOnce_StoreFails(t *testing.T) {
 func TestOnce_TTL(t *testing.T) {
 	for name, w := range worlds(t) {
 		t.Run(name, func(t *testing.T) {
-			x := idempotent.New(locks(t, w.arbiter), w.store(), &idempotent.Options{TTL: 50 * time.Millisecond})
+			x := idempotent.New(locks(t, w.arbiter), w.store(), &idempotent.Options{TTL: time.Second})
 			runs := 0
 			await.Until(t, "it runs once more", func() bool {
 				if err := x.Once(t.Context(), "id", func(context.Context, coord.Lock) error { runs++; return nil }); err != nil {
@@ -299,8 +299,11 @@ func TestNew_RefusesBadOptions(t *testing.T) {
 	c, store := locks(t, fallback.NewMemory()), idempotent.NewMemoryStore(nil)
 	for name, f := range map[string]func(){
 		"no locks": func() { idempotent.New(nil, store, nil) }, "no store": func() { idempotent.New(c, nil, nil) },
-		"TTL":          func() { idempotent.New(c, store, &idempotent.Options{TTL: -1}) },
-		"StoreTimeout": func() { idempotent.New(c, store, &idempotent.Options{StoreTimeout: -1}) },
+		"TTL":                 func() { idempotent.New(c, store, &idempotent.Options{TTL: -1}) },
+		"TTL is 24ns":         func() { idempotent.New(c, store, &idempotent.Options{TTL: 24}) },
+		"Wait is 10ns":        func() { idempotent.New(c, store, &idempotent.Options{Wait: 10}) },
+		"StoreTimeout is 5ns": func() { idempotent.New(c, store, &idempotent.Options{StoreTimeout: 5}) },
+		"StoreTimeout":        func() { idempotent.New(c, store, &idempotent.Options{StoreTimeout: -1}) },
 	} {
 		func() {
 			defer func() {

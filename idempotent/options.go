@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and nil means all defaults.
@@ -12,17 +14,17 @@ type Options struct {
 	// Scope is put before each ID: the same ID in two scopes is two. Default: none.
 	Scope string
 
-	// Wait is for how long a call waits for another one with its ID to be over. Default 10 s. Negative: not at all.
+	// Wait is for how long a call waits for another one with its ID to be over. Default 10 s; at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is how many calls with one ID may wait in this process, besides the one that runs. Default 32. Negative: no limit.
 	MaxWaiters int
 
 	// TTL is for how long a record is kept, from its last change; after that the ID is new. It has to be longer than a message
-	// may be delivered again. Default 24 h. It must not be negative.
+	// may be delivered again. Default 24 h; at least 1 s. It must not be negative.
 	TTL time.Duration
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s. It must not be negative.
+	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms. It must not be negative.
 	StoreTimeout time.Duration
 
 	// Rerun runs a function with an unknown outcome again, in the place of ErrUnknown. For functions that themselves see to
@@ -63,5 +65,7 @@ func (o *Options) validate() error {
 			all = append(all, fmt.Errorf("idempotent: Options.%s is %v, must not be negative", d.name, d.value))
 		}
 	}
-	return errors.Join(all...)
+	return errors.Join(append(all, unit.Check("idempotent: Options.Wait", o.Wait, time.Millisecond, "10 * time.Second"),
+		unit.Check("idempotent: Options.TTL", o.TTL, time.Second, "24 * time.Hour"),
+		unit.Check("idempotent: Options.StoreTimeout", o.StoreTimeout, time.Millisecond, "5 * time.Second"))...)
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil
@@ -22,14 +24,14 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s. Negative: not at all.
+	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s; at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is how many requests with one key may wait in this process for the first one, besides the one that runs; others are
 	// told at once that it is being executed (409). Each that waits holds its body in memory. Default 32. Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long a request's record is kept, from its last change; after that the key is new. Default 24 h.
+	// TTL is for how long a request's record is kept, from its last change; after that the key is new. Default 24 h; at least 1 s.
 	TTL time.Duration
 
 	// MaxRequest is how large the body of a request with a key may be, in bytes; it is held in memory, also while the request
@@ -65,7 +67,7 @@ type IdempotentOptions struct {
 	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may be a credential.
 	KeepCookies bool
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s.
+	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms.
 	StoreTimeout time.Duration
 
 	// RetryAfter is what clients are told that may try again, in whole seconds, rounded up. Default 1 s. Negative: nothing.
@@ -116,7 +118,10 @@ func (o *IdempotentOptions) validate() error {
 			all = append(all, fmt.Errorf("middleware: IdempotentOptions.%s is %v, must not be negative", d.name, d.value))
 		}
 	}
-	return errors.Join(append(all, checkMethods("IdempotentOptions.Methods", o.Methods),
+	return errors.Join(append(all, unit.Check("middleware: IdempotentOptions.Wait", o.Wait, time.Millisecond, "10 * time.Second"),
+		unit.Check("middleware: IdempotentOptions.TTL", o.TTL, time.Second, "24 * time.Hour"),
+		unit.Check("middleware: IdempotentOptions.StoreTimeout", o.StoreTimeout, time.Millisecond, "5 * time.Second"),
+		checkMethods("IdempotentOptions.Methods", o.Methods),
 		checkHeader("IdempotentOptions.Header", o.Header))...)
 }
 

@@ -325,6 +325,15 @@ func TestIdempotentRefusesBadOptions(t *testing.T) {
 		"no store":       func() { middleware.Idempotent(c, nil, middleware.Unscoped, nil) },
 		"no scope":       func() { middleware.Idempotent(c, store, nil, nil) },
 		"TTL":            func() { middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{TTL: -1}) },
+		"TTL is 24ns": func() {
+			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{TTL: 24})
+		},
+		"Wait is 10ns": func() {
+			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Wait: 10})
+		},
+		"StoreTimeout is 5ns": func() {
+			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{StoreTimeout: 5})
+		},
 		"method": func() {
 			middleware.Idempotent(c, store, middleware.Unscoped, &middleware.IdempotentOptions{Methods: []string{"post"}})
 		},
@@ -334,8 +343,10 @@ func TestIdempotentRefusesBadOptions(t *testing.T) {
 	} {
 		func() {
 			defer func() {
-				if recover() == nil {
+				if r := recover(); r == nil {
 					t.Error(name, "was accepted")
+				} else if strings.Contains(name, " is ") && !strings.Contains(fmt.Sprint(r), name) {
+					t.Error(name, "panics with", r)
 				}
 			}()
 			f()

@@ -259,6 +259,11 @@ func TestConstructorsPanic(t *testing.T) {
 		"status":          func() { options(middleware.SerializeOptions{LockedStatus: 500}) },
 		"method":          func() { options(middleware.SerializeOptions{Methods: []string{"post"}}) },
 		"fence header":    func() { options(middleware.SerializeOptions{FenceHeader: "a b"}) },
+		"Wait":            func() { options(middleware.SerializeOptions{Wait: 10}) },
+		"BodyTimeout":     func() { options(middleware.SerializeOptions{BodyTimeout: 10}) },
+		"Route, Avoid": func() {
+			middleware.Route(new(coord.Coordinator), middleware.Key("a"), &middleware.RouteOptions{Avoid: 2})
+		},
 		"Route, method": func() {
 			middleware.Route(new(coord.Coordinator), middleware.Key("a"), &middleware.RouteOptions{Methods: []string{""}})
 		},

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // LimitOptions are the options of [Limit]. The zero value of each field means its default, and a
 // nil *LimitOptions means all defaults.
 type LimitOptions struct {
-	// Wait is for how long a request waits for others to end. Default: not at all. A request that
+	// Wait is for how long a request waits for others to end. Default: not at all; at least 1 ms. A request that
 	// does not wait may be refused for some milliseconds after another process has ended one (see
 	// [coord.Semaphore.TryAcquire]).
 	Wait time.Duration
@@ -60,7 +61,7 @@ type limiter struct {
 // keeps its permit. Limit that by the server's ReadTimeout, or by
 // [http.ResponseController.SetReadDeadline] in the handler.
 //
-// It panics if c or key is nil, or n is less than 1.
+// It panics if c or key is nil, n is less than 1, or the options make no sense.
 func Limit(c *coord.Coordinator, key KeyFunc, n int, opts *LimitOptions) func(http.Handler) http.Handler {
 	if c == nil || key == nil {
 		panic("middleware: Limit needs a coordinator and a KeyFunc")
@@ -71,6 +72,9 @@ func Limit(c *coord.Coordinator, key KeyFunc, n int, opts *LimitOptions) func(ht
 	o := LimitOptions{}
 	if opts != nil {
 		o = *opts
+	}
+	if err := unit.Check("middleware: LimitOptions.Wait", o.Wait, time.Millisecond, "10 * time.Second"); err != nil {
+		panic(err.Error())
 	}
 	setDefault(&o.RetryAfter, time.Second)
 	s := &limiter{c: c, key: key, n: n, wait: o.Wait, refusals: newRefusals(o.Problem, o.Logger, o.RetryAfter)}

@@ -152,6 +152,7 @@ func TestSerialize_SharedMistakes(t *testing.T) {
 		},
 		"no limit": func() { middleware.Limit(c, ofQuery, 0, nil) },
 		"no key":   func() { middleware.Limit(c, nil, 1, nil) },
+		"Wait":     func() { middleware.Limit(c, ofQuery, 1, &middleware.LimitOptions{Wait: 10}) },
 	} {
 		func() {
 			defer func() {

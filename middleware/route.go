@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // HopHeader is what [Route] adds to a request that it forwards, which is then served where it
@@ -40,7 +41,7 @@ type RouteOptions struct {
 	Transport http.RoundTripper
 
 	// Avoid is for how long an owner is not tried again that could not be connected to: its requests are served here. Then one
-	// request tries. Default 2 s. Negative: each request tries.
+	// request tries. Default 2 s; at least 1 ms. Negative: each request tries.
 	Avoid time.Duration
 
 	// RetryAfter is what clients are told if their request failed on the way, in whole seconds, rounded up. Default: nothing, for the
@@ -134,7 +135,8 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 		panic("middleware: Route needs a coordinator and a KeyFunc")
 	}
 	s := &router{c: c, key: key, opts: opts.filled(), marks: marks{c: c}}
-	if err := checkMethods("RouteOptions.Methods", s.opts.Methods); err != nil {
+	if err := errors.Join(checkMethods("RouteOptions.Methods", s.opts.Methods),
+		unit.Check("middleware: RouteOptions.Avoid", s.opts.Avoid, time.Millisecond, "2 * time.Second")); err != nil {
 		panic(err.Error())
 	}
 	s.refusals = newRefusals(s.opts.Problem, s.opts.Logger, s.opts.RetryAfter)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/once"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and a nil *SerializeOptions means all
@@ -29,7 +30,7 @@ type SerializeOptions struct {
 	// or its default, as well. Not for [SerializeAll].
 	Shared []string
 
-	// Wait is for how long a request waits for its turn. Default 10 s. Negative: not at all. It then takes the lock only if it is
+	// Wait is for how long a request waits for its turn. Default 10 s; at least 1 ms. Negative: not at all. It then takes the lock only if it is
 	// free at once; a key that another process has just used may be reported as locked for some milliseconds (see
 	// [coord.Coordinator.TryLock]).
 	Wait time.Duration
@@ -49,7 +50,7 @@ type SerializeOptions struct {
 
 	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which not all was read ahead. Then reading
 	// fails with an error that Is [os.ErrDeadlineExceeded]. It needs a ResponseWriter that can set a read deadline, and yields to
-	// a shorter ReadTimeout of the server. Default 10 s; none if ReadAhead is negative. Negative: no limit.
+	// a shorter ReadTimeout of the server. Default 10 s; at least 1 ms; none if ReadAhead is negative. Negative: no limit.
 	BodyTimeout time.Duration
 
 	// LockedStatus is the status of a request that does not get its turn in time. Default 423 (Locked). The other possible value
@@ -102,7 +103,9 @@ func (o *SerializeOptions) validate() error {
 		}
 	}
 	return errors.Join(checkMethods("SerializeOptions.Methods", o.Methods), checkMethods("SerializeOptions.Shared", o.Shared),
-		checkHeader("SerializeOptions.FenceHeader", o.FenceHeader))
+		checkHeader("SerializeOptions.FenceHeader", o.FenceHeader),
+		unit.Check("middleware: SerializeOptions.Wait", o.Wait, time.Millisecond, "10 * time.Second"),
+		unit.Check("middleware: SerializeOptions.BodyTimeout", o.BodyTimeout, time.Millisecond, "10 * time.Second"))
 }
 
 // applies tells whether requests of the method are serialized. Safe methods change nothing, so they need no lock.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/held"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options
@@ -32,8 +33,8 @@ type Options struct {
 	// that crashed holds is free for old processes after that. Default 10 s; at least 100 ms.
 	TTL time.Duration
 
-	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms.
-	// Negative values are refused.
+	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms; at least
+	// 1 ms. Negative values are refused.
 	Retry time.Duration
 }
 
@@ -86,6 +87,9 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 		return nil, fmt.Errorf("migrate: Options.TTL is %v, must be at least 100ms", o.TTL)
 	case o.Retry < 0:
 		return nil, fmt.Errorf("migrate: Options.Retry is %v, must not be negative", o.Retry)
+	}
+	if err := unit.Check("migrate: Options.Retry", o.Retry, time.Millisecond, "20 * time.Millisecond"); err != nil {
+		return nil, err
 	}
 	return &Both{locks, client, o}, nil
 }

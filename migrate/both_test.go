@@ -299,7 +299,7 @@ func TestBoth_Do(t *testing.T) {
 
 func TestNew_Refuses(t *testing.T) {
 	c, client := start(t, fallback.NewMemory()), redistest.Start(t).Client(t)
-	for want, opts := range map[string]*migrate.Options{"TTL": {TTL: 1}, "Retry": {Retry: -1}} {
+	for want, opts := range map[string]*migrate.Options{"TTL": {TTL: 1}, "Retry": {Retry: -1}, "Retry is 20ns": {Retry: 20}} {
 		if _, err := migrate.New(c, client, opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

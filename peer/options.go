@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // MaxName is the greatest length of a node's name and of a namespace, in bytes.
@@ -58,7 +60,7 @@ type Options struct {
 
 	// Retry is the first pause between two attempts to reach a node; it doubles up to 20
 	// times the value, with jitter. After a refusal because of settings it is 100 times the
-	// value. Default: 50 ms, so at most 1 s, and 5 s.
+	// value. Default: 50 ms, so at most 1 s, and 5 s. At least 1 ms.
 	Retry time.Duration
 
 	// MaxQueue is how many bytes may wait for one peer before its stream is closed with
@@ -166,6 +168,9 @@ func (o Options) validate() (Options, error) {
 		return o, wrong("Retry", "is %v, must not be negative", o.Retry)
 	case o.MaxQueue < 64<<10:
 		return o, wrong("MaxQueue", "is %d, must be at least 64 KiB", o.MaxQueue)
+	}
+	if err := unit.Short(o.Retry, time.Millisecond, "50 * time.Millisecond"); err != nil {
+		return o, &OptionError{"Retry", err}
 	}
 	if o.TLS != nil {
 		if err := checkTLS(o.TLS); err != nil {

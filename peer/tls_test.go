@@ -185,6 +185,10 @@ func TestTLSOptions(t *testing.T) {
 	if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "Verify" {
 		t.Errorf("Verify without TLS: %v", err)
 	}
+	_, err = Start(Options{Node: "a", Handler: handler{}, Retry: 50})
+	if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "Retry" || !strings.Contains(err.Error(), "is 50ns") {
+		t.Errorf("a Retry of 50 ns: %v", err)
+	}
 }
 
 // Large batches are many records, in both directions at once, some of which the socket does not take at once.

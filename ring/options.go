@@ -66,10 +66,10 @@ type Options struct {
 	// for long, so a network partition would last for ever.
 	Discover func(context.Context) ([]string, error)
 
-	// RediscoverEvery is how often, give or take a fifth. 0: 5 s.
+	// RediscoverEvery is how often, give or take a fifth. 0: 5 s; at least 1 ms.
 	RediscoverEvery time.Duration
 
-	// Debounce is how long the membership has to be unchanged until there is a new placement. 0: 2 s.
+	// Debounce is how long the membership has to be unchanged until there is a new placement. 0: 2 s; at least 1 ms.
 	Debounce time.Duration
 
 	// MaxDebounce limits how long a changing membership can delay a placement, counted from its first change. It also

@@ -459,14 +459,17 @@ func TestBadInput(t *testing.T) {
 		probing := config("http://provider/token")
 		probing.Endpoint.AuthStyle = oauth2.AuthStyleAutoDetect
 		for want, err := range map[string]error{
-			"coordinator":           second(tokens.New(nil, good, w.store, nil)),
-			"Config is nil":         second(tokens.New(locks, nil, w.store, nil)),
-			"store":                 second(tokens.New(locks, good, nil, nil)),
-			"TokenURL":              second(tokens.New(locks, config(""), w.store, nil)),
-			"AuthStyle":             second(tokens.New(locks, probing, w.store, nil)),
-			"Options.Early":         second(tokens.New(locks, good, w.store, &tokens.Options{Early: -1})),
-			"Options.ReplayInDoubt": second(tokens.New(locks, good, w.store, &tokens.Options{ReplayInDoubt: -1})),
-			"HTTPClient.Timeout":    second(tokens.New(locks, good, w.store, &tokens.Options{HTTPClient: &http.Client{Timeout: time.Second}})),
+			"coordinator":                   second(tokens.New(nil, good, w.store, nil)),
+			"Config is nil":                 second(tokens.New(locks, nil, w.store, nil)),
+			"store":                         second(tokens.New(locks, good, nil, nil)),
+			"TokenURL":                      second(tokens.New(locks, config(""), w.store, nil)),
+			"AuthStyle":                     second(tokens.New(locks, probing, w.store, nil)),
+			"Options.Early":                 second(tokens.New(locks, good, w.store, &tokens.Options{Early: -1})),
+			"Options.ReplayInDoubt":         second(tokens.New(locks, good, w.store, &tokens.Options{ReplayInDoubt: -1})),
+			"Options.Timeout is 10ns":       second(tokens.New(locks, good, w.store, &tokens.Options{Timeout: 10})),
+			"Options.ReplayInDoubt is 30ns": second(tokens.New(locks, good, w.store, &tokens.Options{ReplayInDoubt: 30})),
+			"Options.Life is 3.6µs":         second(tokens.New(locks, good, w.store, &tokens.Options{Life: 3600})),
+			"HTTPClient.Timeout":            second(tokens.New(locks, good, w.store, &tokens.Options{HTTPClient: &http.Client{Timeout: time.Second}})),
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				w.Errorf("New: got %v, want something about %s", err, want)

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/logs"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all defaults.
+// Durations are 1 ms or more, but for MinAge and Life.
 type Options struct {
 	// Early is how long before its end an access token is refreshed in the background at the earliest; each process
 	// begins at a time of its own in the second half of it. Default 1 min, and never more than a third of the token's life.
@@ -21,11 +23,11 @@ type Options struct {
 	Leeway time.Duration
 
 	// Life is how long an access token lives of which the provider does not say that (expires_in): from when this process, or
-	// another one, got it. Default 1 h. Negative: for ever, or until it is refused.
+	// another one, got it. Default 1 h; at least 1 s. Negative: for ever, or until it is refused.
 	Life time.Duration
 
 	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the resource has another reason, or has not
-	// heard of the token yet, and the next one would fare no better. Default 10 s.
+	// heard of the token yet, and the next one would fare no better. Default 10 s; at least 1 µs.
 	MinAge time.Duration
 
 	// Timeout is for how long the provider may take to answer; after that the account is in doubt. It is not cut
@@ -72,14 +74,16 @@ func (o *Options) filled() (Options, error) {
 		name    string
 		field   *time.Duration
 		initial time.Duration
+		least   time.Duration
+		usual   string // how it is written
 	}{
-		{"Early", &f.Early, time.Minute},
-		{"Leeway", &f.Leeway, 10 * time.Second},
-		{"MinAge", &f.MinAge, 10 * time.Second},
-		{"Timeout", &f.Timeout, 30 * time.Second},
-		{"SaveTimeout", &f.SaveTimeout, 30 * time.Second},
-		{"Backoff", &f.Backoff, time.Second},
-		{"ReplayInDoubt", &f.ReplayInDoubt, 0},
+		{"Early", &f.Early, time.Minute, time.Millisecond, "2 * time.Minute"},
+		{"Leeway", &f.Leeway, 10 * time.Second, time.Millisecond, "10 * time.Second"},
+		{"MinAge", &f.MinAge, 10 * time.Second, time.Microsecond, "10 * time.Second"},
+		{"Timeout", &f.Timeout, 30 * time.Second, time.Millisecond, "30 * time.Second"},
+		{"SaveTimeout", &f.SaveTimeout, 30 * time.Second, time.Millisecond, "30 * time.Second"},
+		{"Backoff", &f.Backoff, time.Second, time.Millisecond, "2 * time.Second"},
+		{"ReplayInDoubt", &f.ReplayInDoubt, 0, time.Millisecond, "30 * time.Second"},
 	} {
 		if *d.field < 0 {
 			return f, fmt.Errorf("tokens: Options.%s is %v, must not be negative", d.name, *d.field)
@@ -87,9 +91,15 @@ func (o *Options) filled() (Options, error) {
 		if *d.field == 0 {
 			*d.field = d.initial
 		}
+		if err := unit.Check("tokens: Options."+d.name, *d.field, d.least, d.usual); err != nil {
+			return f, err
+		}
 	}
 	if f.Life == 0 {
 		f.Life = time.Hour
+	}
+	if err := unit.Check("tokens: Options.Life", f.Life, time.Second, "time.Hour"); err != nil {
+		return f, err
 	}
 	if f.HTTPClient != nil && f.HTTPClient.Timeout > 0 && f.HTTPClient.Timeout < f.Timeout {
 		return f, errors.New("tokens: Options.HTTPClient.Timeout is less than Options.Timeout: it would leave accounts in doubt early")

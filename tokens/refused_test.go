@@ -289,7 +289,7 @@ func TestTransport(t *testing.T) {
 			p := newProvider()
 			provider := httptest.NewServer(p)
 			defer provider.Close()
-			k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Nanosecond})
+			k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Microsecond})
 			s := api(t, "a3")
 			client := &http.Client{Transport: transport(t, k, s)}
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, x.body)
@@ -350,7 +350,7 @@ func TestTransportDoesNotWaitForTheEndOfARefusal(t *testing.T) {
 	p := newProvider()
 	provider := httptest.NewServer(p)
 	defer provider.Close()
-	k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Nanosecond})
+	k := alone(t, provider.URL, &tokens.Options{HTTPClient: provider.Client(), MinAge: time.Microsecond})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer a3" {
 			return

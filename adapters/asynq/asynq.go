@@ -11,13 +11,14 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/turn"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [Serialize].
 type Options struct {
 	// Wait is how long a task waits for its lock before it fails, and is tried again later, as asynq
-	// does it. A task that waits occupies a worker. Default 10 s. Negative: until the task's own
-	// deadline.
+	// does it. A task that waits occupies a worker. Default 10 s; at least 1 ms. Negative: until the
+	// task's own deadline.
 	Wait time.Duration
 }
 
@@ -34,6 +35,9 @@ func Serialize(c *coord.Coordinator, key func(context.Context, *asynq.Task) stri
 	wait := 10 * time.Second
 	if opts != nil && opts.Wait != 0 {
 		wait = opts.Wait
+	}
+	if err := unit.Check("asynq: Options.Wait", wait, time.Millisecond, "10 * time.Second"); err != nil {
+		return nil, err
 	}
 	return func(h asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {

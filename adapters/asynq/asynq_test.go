@@ -110,6 +110,9 @@ func TestSerialize_Waits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := asynq.Serialize(c, key, &asynq.Options{Wait: 10}); err == nil || !strings.Contains(err.Error(), "Options.Wait is 10ns") {
+		t.Errorf("a Wait of 10 ns: %v", err)
+	}
 	ran := 0
 	h := serialize(lib.HandlerFunc(func(ctx context.Context, _ *lib.Task) error {
 		ran++

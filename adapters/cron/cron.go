@@ -15,6 +15,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
@@ -42,7 +43,7 @@ type Options struct {
 	// Default 30 s, for lines in minutes. For "@every" it is the period, less what delays differ by:
 	// 55 s for "@every 1m". Such a job is due a period after the process's start, so in each one at
 	// another moment, and with half of the period three processes run it each 40 s. Negative values
-	// are refused.
+	// are refused, and less than 1 ms.
 	Keep time.Duration
 
 	// Store keeps what was run last. Nil: the arbiter, if it keeps results, as Redis does and most others
@@ -71,6 +72,9 @@ func Once(ctx context.Context, c *coord.Coordinator, name string, opts *Options)
 		return nil, fmt.Errorf("cron: Options.Keep is %v, must not be negative", o.Keep)
 	case o.Keep == 0:
 		o.Keep = 30 * time.Second
+	}
+	if err := unit.Check("cron: Options.Keep", o.Keep, time.Millisecond, "30 * time.Second"); err != nil {
+		return nil, err
 	}
 	if o.Store == nil {
 		if _, err := c.Results(); errors.Is(err, coord.ErrNoResults) {

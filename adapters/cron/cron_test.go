@@ -107,9 +107,10 @@ func scheduled(line string) starter {
 func TestOnce_Refuses(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	for name, f := range map[string]func() error{
-		"coordinator": func() error { _, err := cron.Once(t.Context(), nil, "a", nil); return err },
-		"name":        func() error { _, err := cron.Once(t.Context(), c, "", nil); return err },
-		"Keep":        func() error { _, err := cron.Once(t.Context(), c, "a", &cron.Options{Keep: -1}); return err },
+		"coordinator":  func() error { _, err := cron.Once(t.Context(), nil, "a", nil); return err },
+		"name":         func() error { _, err := cron.Once(t.Context(), c, "", nil); return err },
+		"Keep":         func() error { _, err := cron.Once(t.Context(), c, "a", &cron.Options{Keep: -1}); return err },
+		"Keep is 30ns": func() error { _, err := cron.Once(t.Context(), c, "a", &cron.Options{Keep: 30}); return err },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

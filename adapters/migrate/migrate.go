@@ -14,13 +14,14 @@ import (
 	"github.com/golang-migrate/migrate/v4/database"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [Wrap].
 type Options struct {
 	// Wait is how long Lock waits. It is shorter than LockTimeout of the migrate.Migrate, which would go
 	// on without the lock's being given back. Default 14 s, as LockTimeout is 15 s. Negative values are
-	// refused.
+	// refused, and less than 1 ms.
 	Wait time.Duration
 }
 
@@ -54,6 +55,9 @@ func Wrap(d database.Driver, c *coord.Coordinator, key string, opts *Options) (*
 		return nil, fmt.Errorf("migrate: Options.Wait is %v, must not be negative", o.Wait)
 	case o.Wait == 0:
 		o.Wait = 14 * time.Second
+	}
+	if err := unit.Check("migrate: Options.Wait", o.Wait, time.Millisecond, "14 * time.Second"); err != nil {
+		return nil, err
 	}
 	return &Driver{Driver: d, c: c, key: key, wait: o.Wait}, nil
 }

@@ -220,9 +220,10 @@ func TestDriver_Locked(t *testing.T) {
 func TestWrap_Refuses(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	for want, f := range map[string]func() error{
-		"coordinator": func() error { _, err := migrate.Wrap(hooked{}, nil, "k", nil); return err },
-		"key":         func() error { _, err := migrate.Wrap(hooked{}, c, "", nil); return err },
-		"Wait":        func() error { _, err := migrate.Wrap(hooked{}, c, "k", &migrate.Options{Wait: -1}); return err },
+		"coordinator":  func() error { _, err := migrate.Wrap(hooked{}, nil, "k", nil); return err },
+		"key":          func() error { _, err := migrate.Wrap(hooked{}, c, "", nil); return err },
+		"Wait":         func() error { _, err := migrate.Wrap(hooked{}, c, "k", &migrate.Options{Wait: -1}); return err },
+		"Wait is 14ns": func() error { _, err := migrate.Wrap(hooked{}, c, "k", &migrate.Options{Wait: 14}); return err },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/turn"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [Serialize]. The zero value of each field means its default, and a nil *Options means
@@ -21,14 +22,14 @@ type Options struct {
 	// for that place, also where another one is free. Default 1. It must not be negative.
 	AtMost int
 
-	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s. It must
+	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s; at least 1 ms. It must
 	// not be negative: the job's timeout begins only when its turn has come. Let Wait and that timeout
 	// together be less than Config.RescueStuckJobsAfter, an hour by default: river works a job again
 	// that lasts longer, beside the first.
 	Wait time.Duration
 
 	// Snooze is when a job whose turn did not come is worked again. Its attempt does not count, as with
-	// river.JobSnooze. Default 5 s. It must not be negative.
+	// river.JobSnooze. Default 5 s; at least 1 ms. It must not be negative.
 	Snooze time.Duration
 }
 
@@ -61,6 +62,10 @@ func Serialize(c *coord.Coordinator, key func(*rivertype.JobRow) string, opts *O
 		return nil, fmt.Errorf("river: Options.Wait is %v, must not be negative: river ends no wait", o.Wait)
 	case o.Snooze < 0:
 		return nil, fmt.Errorf("river: Options.Snooze is %v, must not be negative", o.Snooze)
+	}
+	if err := errors.Join(unit.Check("river: Options.Wait", o.Wait, time.Millisecond, "2 * time.Second"),
+		unit.Check("river: Options.Snooze", o.Snooze, time.Millisecond, "5 * time.Second")); err != nil {
+		return nil, err
 	}
 	return &serializer{c, key, o}, nil
 }

@@ -197,7 +197,7 @@ func TestSerialize_AtMost(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, opts := range []*river.Options{{AtMost: -1}, {Snooze: -1}, {Wait: -1}} {
+	for _, opts := range []*river.Options{{AtMost: -1}, {Snooze: -1}, {Wait: -1}, {Snooze: 5}, {Wait: 1}} {
 		if _, err := river.Serialize(c, keyOf, opts); err == nil {
 			t.Errorf("%+v was accepted", opts)
 		}

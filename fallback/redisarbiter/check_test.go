@@ -354,3 +354,12 @@ func TestCheckInfo(t *testing.T) {
 		})
 	}
 }
+
+// To Redis a ReplicaTimeout of less than a millisecond is one without end.
+func TestAttachRefusesAReplicaTimeoutTooShortToBeMeant(t *testing.T) {
+	c := redistest.Start(t).Client(t)
+	n, err := redisarbiter.New(c, &redisarbiter.Options{ColdStart: true, ReplicaTimeout: 500}).Attach(t.Context(), plain)
+	if n != nil || !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "Options.ReplicaTimeout is 500ns") {
+		t.Errorf("got %t, %v", n != nil, err)
+	}
+}

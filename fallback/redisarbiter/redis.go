@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/unit"
 	"github.com/holdfast-go/holdfast/internal/workers"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	// meanwhile no deadline is extended.
 	Replicas int
 
-	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; negative: refused.
+	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; at least 1 ms.
 	ReplicaTimeout time.Duration
 
 	// ObserverClock makes a new namespace one in which the server's clock tells no process how much time has passed: processes declare a
@@ -102,6 +103,10 @@ func (a *Arbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	}
 	if a.opts.ReplicaTimeout < 0 {
 		return nil, fmt.Errorf("%w: Options.ReplicaTimeout is %v, must be more than 0, or 0 for 500 ms", fallback.ErrRefused, a.opts.ReplicaTimeout)
+	}
+	// WAIT counts in milliseconds, and 0 of them are for ever.
+	if err := unit.Check("Options.ReplicaTimeout", a.opts.ReplicaTimeout, time.Millisecond, "500 * time.Millisecond"); err != nil {
+		return nil, fmt.Errorf("%w: %w", fallback.ErrRefused, err)
 	}
 	n := &redisSpace{opts: a.opts, settings: s, lengths: lengths{agreement: fallback.Agreement{Needs: s.Needs()}}}
 	n.use(made)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/once"
+	"github.com/holdfast-go/holdfast/internal/unit"
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
@@ -33,7 +34,7 @@ type IdempotentOptions struct {
 	// Default "idempotency-key". Calls without it pass.
 	Header string
 
-	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s. Negative: not at all.
+	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s; at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides
@@ -41,10 +42,10 @@ type IdempotentOptions struct {
 	// Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long the record of a call is kept, from its last change. Default 24 h. It must not be negative.
+	// TTL is for how long the record of a call is kept, from its last change. Default 24 h; at least 1 s. It must not be negative.
 	TTL time.Duration
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s. It must not be negative.
+	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms. It must not be negative.
 	StoreTimeout time.Duration
 
 	// MaxAnswer is how large the messages of an answer may be together to be kept, in bytes. Of a larger answer a repeated call learns
@@ -81,7 +82,7 @@ type Idempotency struct {
 // gets it. If the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition. The handler's
 // context does not end with the caller's, but when the lock of the key is lost.
 //
-// It panics if c, store or scope is nil, TTL or StoreTimeout negative, or Header a key that metadata cannot have.
+// It panics if c, store or scope is nil, TTL or StoreTimeout negative, a time too short to be meant, or Header a key that metadata cannot have.
 func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opts *IdempotentOptions) *Idempotency {
 	if c == nil || store == nil || scope == nil {
 		panic("holdgrpc: Idempotent needs a coordinator, a Store and a scope")
@@ -107,6 +108,11 @@ func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opt
 	}
 	if o.TTL < 0 || o.StoreTimeout < 0 {
 		panic("holdgrpc: IdempotentOptions.TTL and StoreTimeout must not be negative")
+	}
+	if err := errors.Join(unit.Check("holdgrpc: IdempotentOptions.Wait", o.Wait, time.Millisecond, "10 * time.Second"),
+		unit.Check("holdgrpc: IdempotentOptions.TTL", o.TTL, time.Second, "24 * time.Hour"),
+		unit.Check("holdgrpc: IdempotentOptions.StoreTimeout", o.StoreTimeout, time.Millisecond, "5 * time.Second")); err != nil {
+		panic(err.Error())
 	}
 	if o.MaxWaiters == 0 {
 		o.MaxWaiters = 32

@@ -52,3 +52,26 @@ func TestIdempotent_HeaderThatMetadataCannotHave(t *testing.T) {
 		}
 	}
 }
+
+// A number without a unit is in nanoseconds: nothing would be replayed, and no call would wait.
+func TestOptions_TimesThatAreTooShortToBeMeant(t *testing.T) {
+	c, store := locks(t, fallback.NewMemory(), nil), middleware.NewMemoryStore(nil)
+	idempotent := func(o holdgrpc.IdempotentOptions) func() {
+		return func() { holdgrpc.Idempotent(c, store, one, &o) }
+	}
+	for want, f := range map[string]func(){
+		"holdgrpc: IdempotentOptions.TTL is 24ns":         idempotent(holdgrpc.IdempotentOptions{TTL: 24}),
+		"holdgrpc: IdempotentOptions.Wait is 10ns":        idempotent(holdgrpc.IdempotentOptions{Wait: 10}),
+		"holdgrpc: IdempotentOptions.StoreTimeout is 5ns": idempotent(holdgrpc.IdempotentOptions{StoreTimeout: 5}),
+		"holdgrpc: SerializeOptions.Wait is 10ns":         func() { holdgrpc.Serialize(c, one, &holdgrpc.SerializeOptions{Wait: 10}) },
+	} {
+		func() {
+			defer func() {
+				if said, _ := recover().(string); !strings.HasPrefix(said, want) {
+					t.Errorf("panics with %q, want %q", said, want)
+				}
+			}()
+			f()
+		}()
+	}
+}

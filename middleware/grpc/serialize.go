@@ -13,11 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/held"
 	"github.com/holdfast-go/holdfast/internal/once"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and nil means all defaults.
 type SerializeOptions struct {
-	// Wait is for how long a call waits for its turn. Default 10 s. Negative: not at all.
+	// Wait is for how long a call waits for its turn. Default 10 s; at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is how many calls for one key may wait in this process, besides the one that runs. Default 128. Negative: no limit.
@@ -38,7 +39,7 @@ type Serializer struct {
 // Serialize makes calls with the same key run one after another, in all processes of the coordinator's namespace. The handler's
 // context ends with the call's, and when the lock is lost, with a cause that Is [coord.ErrLost]; [Lock] returns the lock for its token.
 // The lock is held until the handler has returned; a stream holds it for as long as it lasts. A call whose lock an interceptor further
-// out has taken, for the same coordinator, goes by that one. It panics if c or key is nil.
+// out has taken, for the same coordinator, goes by that one. It panics if c or key is nil, or Wait too short to be meant.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) *Serializer {
 	if c == nil || key == nil {
 		panic("holdgrpc: Serialize needs a coordinator and a KeyFunc")
@@ -49,6 +50,9 @@ func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) *Seria
 	}
 	if s.opts.Wait == 0 {
 		s.opts.Wait = 10 * time.Second
+	}
+	if err := unit.Check("holdgrpc: SerializeOptions.Wait", s.opts.Wait, time.Millisecond, "10 * time.Second"); err != nil {
+		panic(err.Error())
 	}
 	if s.opts.MaxWaiters == 0 {
 		s.opts.MaxWaiters = 128
