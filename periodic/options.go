@@ -1,11 +1,13 @@
 package periodic
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
 // Options are the options of [Run]. The zero value of each field means its default, and a nil *Options
@@ -14,7 +16,7 @@ type Options struct {
 	// Late is how late a tick may be run: because no process was there, the job of the tick before took
 	// longer, or the arbiter did not answer. A tick that is later is missed. Of several that are due
 	// only the last one is run. Default: a tick is run, however late, unless the next one is due.
-	// Negative: at most a second.
+	// At least 1 ms. Negative: at most a second.
 	Late time.Duration
 
 	// Again runs a tick again if its process crashed, or lost the lock, before the job had ended. So it
@@ -24,8 +26,8 @@ type Options struct {
 	// MaxSkew is how far the clocks of the processes may differ: a tick may be early or late by that. A
 	// process that differs by more from the clock of the last run goes by the latter, and says so in
 	// the log. If a process on another machine finds the same difference, the clock of the earlier
-	// process was wrong, and the two are believed (docs/periodic.md). Default 1 s. Negative values
-	// are refused.
+	// process was wrong, and the two are believed (docs/periodic.md). Default 1 s; at least 1 ms.
+	// Negative values are refused.
 	MaxSkew time.Duration
 
 	// Store keeps the record of the last run. Nil: the arbiter, if it keeps results, as Redis does and
@@ -44,6 +46,10 @@ func (o *Options) filled() (Options, error) {
 	}
 	if f.MaxSkew < 0 {
 		return f, fmt.Errorf("periodic: Options.MaxSkew is %v, must not be negative", f.MaxSkew)
+	}
+	if err := errors.Join(unit.Check("periodic: Options.Late", f.Late, time.Millisecond, "10 * time.Second"),
+		unit.Check("periodic: Options.MaxSkew", f.MaxSkew, time.Millisecond, "2 * time.Second")); err != nil {
+		return f, err
 	}
 	if f.MaxSkew == 0 {
 		f.MaxSkew = time.Second

@@ -328,6 +328,12 @@ func TestRun_Refuses(t *testing.T) {
 			"nil":     periodic.Run(t.Context(), nil, "a", hourly, nil, fn),
 			"name":    periodic.Run(t.Context(), c, "", hourly, nil, fn),
 			"MaxSkew": periodic.Run(t.Context(), c, "a", hourly, &periodic.Options{MaxSkew: -1}, fn),
+
+			"MaxSkew is 2ns":              periodic.Run(t.Context(), c, "a", hourly, &periodic.Options{MaxSkew: 2}, fn),
+			"Late is 10ns":                periodic.Run(t.Context(), c, "a", hourly, &periodic.Options{Late: 10}, fn),
+			"the period of Every is 0s":   periodic.Run(t.Context(), c, "a", periodic.Every(0), nil, fn),
+			"the period of Every is -1s":  periodic.Run(t.Context(), c, "a", periodic.Every(-time.Second), nil, fn),
+			"the period of Every is 30ns": periodic.Run(t.Context(), c, "a", periodic.Every(30), nil, fn),
 		} {
 			if err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
@@ -338,6 +344,46 @@ func TestRun_Refuses(t *testing.T) {
 			t.Errorf("closed: %v", err)
 		}
 	})
+}
+
+// thrice has three ticks, a second apart, and then stands still.
+type thrice struct{ first time.Time }
+
+func (s thrice) Next(t time.Time) time.Time {
+	if last := s.first.Add(2 * time.Second); !t.Before(last) {
+		return last
+	}
+	return s.first.Add(max(t.Sub(s.first)+time.Second, 0).Truncate(time.Second))
+}
+
+// inside is a schedule with another one inside.
+type inside struct{ periodic.Schedule }
+
+// A schedule whose next tick is not later would be asked for ever: Run ends, and says what is wrong with it.
+func TestRun_ASchedulesNextTickIsLater(t *testing.T) {
+	for name, x := range map[string]struct {
+		s    func() periodic.Schedule
+		runs int
+	}{
+		"a tick without end":    {func() periodic.Schedule { return thrice{time.Now().Add(time.Second)} }, 3},
+		"no period inside":      {func() periodic.Schedule { return inside{periodic.Every(0)} }, 0},
+		"a short period inside": {func() periodic.Schedule { return inside{periodic.Every(30)} }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, a *fallback.Memory) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				runs := 0
+				err := periodic.Run(ctx, start(t, a), "report", x.s(), nil, func(context.Context, periodic.Tick) error {
+					runs++
+					return nil
+				})
+				if err == nil || !strings.Contains(err.Error(), "must be later") || runs != x.runs || ctx.Err() != nil {
+					t.Errorf("%d runs, %v", runs, err)
+				}
+			})
+		})
+	}
 }
 
 func TestLastTick(t *testing.T) {

@@ -33,10 +33,10 @@ type Tick struct {
 // was missed since may be due: see Options.Late. A process that is missed in the middle of a run has
 // done what it has done: see Options.Again.
 //
-// Errors: of the name and the options, which name the field; [coord.ErrNoResults] without Options.Store
-// where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld]; and, when a tick is due,
-// [coord.ErrInvalidKey] and [coord.ErrObserver]. Other failures are logged, and Run tries again. Nil
-// when ctx has ended, or the schedule has no more ticks.
+// Errors: of the name, the schedule and the options, which name the field; [coord.ErrNoResults] without
+// Options.Store where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld]; and, when a tick
+// is due, [coord.ErrInvalidKey] and [coord.ErrObserver]. Other failures are logged, and Run tries again.
+// Nil when ctx has ended, or the schedule has no more ticks.
 func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opts *Options,
 	fn func(ctx context.Context, t Tick) error) error {
 	switch {
@@ -49,6 +49,11 @@ func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opt
 	if err != nil {
 		return err
 	}
+	if e, ok := s.(every); ok {
+		if err := e.check(); err != nil {
+			return err
+		}
+	}
 	j := &job{c: c, name: name, id: rand.Text(), key: "periodic/" + name, opts: o, fn: fn}
 	j.began, j.clock, j.machine = time.Now(), time.Now, machineBy(bootID, os.Hostname)
 	if f, ok := ctx.Value(clockKey{}).(func() time.Time); ok {
@@ -58,7 +63,7 @@ func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opt
 		j.machine = m
 	}
 	j.loc = j.clock().Location()
-	j.schedule = in(s, j.loc)
+	j.schedule, j.wrong = in(s, j.loc)
 	defer c.ExpectLong(j.key)()
 	return j.run(ctx)
 }
@@ -76,6 +81,7 @@ type job struct {
 	id       string // of this call of Run
 	key      string
 	schedule Schedule
+	wrong    *error // what is wrong with the schedule, once that was found
 	opts     Options
 	fn       func(context.Context, Tick) error
 	clock    func() time.Time
@@ -114,7 +120,7 @@ func (j *job) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, errOver):
-			return nil
+			return *j.wrong
 		case isFinal(err):
 			return err
 		case err != nil:

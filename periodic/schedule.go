@@ -1,43 +1,70 @@
 package periodic
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so what
 // its parser makes of a crontab's line is one. All processes must have the same. Run asks for times in
 // time.Local: with a line that has no CRON_TZ all processes must have the same time zone, too. Else a daily
 // job runs once for each zone.
 type Schedule interface {
-	// Next returns the first tick after t, or the zero time if there is none.
+	// Next returns the first tick after t, or the zero time if there is none. [Run] ends with an error
+	// if it is not after t.
 	Next(t time.Time) time.Time
 }
 
 // Every returns a schedule with ticks at the multiples of period since the zero time: with an hour, at
-// each full hour of UTC. The period is at least a millisecond; a shorter one is taken for that.
-func Every(period time.Duration) Schedule { return every(max(period, time.Millisecond)) }
+// each full hour of UTC. [Run] refuses a period of less than a millisecond, as that of
+// Every(30), which is 30 ns.
+func Every(period time.Duration) Schedule { return every(period) }
 
 type every time.Duration
 
+// check returns an error if there are no such ticks.
+func (e every) check() error {
+	if period := time.Duration(e); period < time.Millisecond {
+		return fmt.Errorf("periodic: the period of Every is %v, must be at least 1ms: a number without a unit is in "+
+			"nanoseconds, write it as in 30 * time.Second", period)
+	}
+	return nil
+}
+
 // Next implements [Schedule].
 func (e every) Next(t time.Time) time.Time {
+	if e.check() != nil {
+		return t // no tick is after t, also for a schedule that has this one inside
+	}
 	return t.Truncate(time.Duration(e)).Add(time.Duration(e))
 }
 
 // local is a schedule that is asked in one location: the times of a record may have lost theirs.
 type local struct {
-	s   Schedule
-	loc *time.Location
+	s     Schedule
+	loc   *time.Location
+	wrong *error // set to what is wrong with the schedule, which has no more ticks then
 }
 
-// in returns the schedule as one of the location. One of [Every] is the same in all of them.
-func in(s Schedule, loc *time.Location) Schedule {
+// in returns the schedule as one of the location, and where it tells why it ends. One of [Every] is
+// the same in all locations.
+func in(s Schedule, loc *time.Location) (Schedule, *error) {
+	wrong := new(error)
 	if _, ok := s.(every); ok {
-		return s
+		return s, wrong
 	}
-	return local{s, loc}
+	return local{s, loc, wrong}, wrong
 }
 
 // Next implements [Schedule].
-func (l local) Next(t time.Time) time.Time { return l.s.Next(t.In(l.loc)).In(l.loc) }
+func (l local) Next(t time.Time) time.Time {
+	next := l.s.Next(t.In(l.loc)).In(l.loc)
+	if next.IsZero() || next.After(t) {
+		return next
+	}
+	*l.wrong = fmt.Errorf("periodic: the schedule (%T) is wrong: its Next of %v is %v, must be later", l.s, t.In(l.loc), next)
+	return time.Time{}
+}
 
 // apart reports whether a process in another zone has other ticks: whether the one after a tick that a process has run is
 // another one in its offset than in this process's location.
