@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -120,6 +122,23 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return hostaddr.Choose(ctx, targets)
+}
+
+// atServers says for an error where the arbiter is, "" where that is not known. What is before an "@"
+// is left out: a URL in the place of an address may have a password there.
+func (c *Coordinator) atServers() string {
+	l, ok := c.remote.arbiter.(fallback.Locator)
+	if !ok {
+		return ""
+	}
+	servers := slices.Clone(l.Servers())
+	for i, s := range servers {
+		servers[i] = s[strings.LastIndexByte(s, '@')+1:]
+	}
+	if len(servers) == 0 {
+		return ""
+	}
+	return " at " + strings.Join(servers, ", ")
 }
 
 // protection says what keeps strangers out of the gossip and the streams that were started.

@@ -308,10 +308,10 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 		case errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused) && !errors.Is(err, fallback.ErrWait):
 			return nil, fmt.Errorf("coord: New: %w", err)
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("coord: New: %w: %w: %w", ErrUnavailable, context.Cause(ctx), err)
+			return nil, fmt.Errorf("coord: New: %w%s: %w: %w", ErrUnavailable, c.atServers(), context.Cause(ctx), err)
 		}
 	}
-	return nil, fmt.Errorf("coord: New: %w: %w", ErrUnavailable, err)
+	return nil, fmt.Errorf("coord: New: %w%s: %w", ErrUnavailable, c.atServers(), err)
 }
 
 // longerGrace is how long to wait for others that take over a longer Grace, before they are looked at again. The arbiter's

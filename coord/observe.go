@@ -95,7 +95,7 @@ func (c *Coordinator) attachObserver(ctx context.Context) (fallback.Namespace, e
 		case errors.Is(err, fallback.ErrNoNamespace), errors.Is(err, fallback.ErrMismatch), errors.Is(err, fallback.ErrRefused):
 			return nil, err
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return nil, fmt.Errorf("%w%s: %w", ErrUnavailable, c.atServers(), err)
 		}
 		settings = watching(found)
 	}

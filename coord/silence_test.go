@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -222,8 +223,32 @@ func TestNewGivesUpOnASilentServer(t *testing.T) {
 	defer s.Signal(syscall.SIGCONT)
 	begin := time.Now()
 	_, err := coord.New(context.Background(), a, &coord.Options{SessionTTL: time.Second, Grace: 2 * time.Second})
-	if d := time.Since(begin); err == nil || d > patient {
-		t.Errorf("New: %v after %v", err, d)
+	if d := time.Since(begin); err == nil || d > patient || !strings.Contains(err.Error(), " at "+s.Addr) {
+		t.Errorf("New: %v after %v, of %s", err, d, s.Addr)
+	}
+}
+
+// away is an arbiter that does not answer, and knows its servers.
+type away struct{}
+
+func (away) Attach(context.Context, fallback.Settings) (fallback.Namespace, error) {
+	return nil, errors.New("no route")
+}
+
+func (away) Describe(context.Context, string) (fallback.Settings, error) {
+	return fallback.Settings{}, errors.New("no route")
+}
+
+func (away) Servers() []string { return []string{"redis://shop:secret@10.0.0.1:6379", "10.0.0.2:6379"} }
+
+// An error of New says which servers do not answer, and no password.
+func TestNewNamesTheServersThatDoNotAnswer(t *testing.T) {
+	for _, observe := range []bool{false, true} {
+		_, err := coord.New(t.Context(), away{}, &coord.Options{Observe: observe})
+		const want = "coord: New: coord: arbiter unavailable at 10.0.0.1:6379, 10.0.0.2:6379: no route"
+		if !errors.Is(err, coord.ErrUnavailable) || err.Error() != want {
+			t.Errorf("Observe %t: got %v, want %s", observe, err, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -44,7 +45,7 @@ func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, t *Term
 			}
 			return err
 		case lost:
-			e.opts.Logger.Warn("holdfast: a leader has lost its term, and campaigns again", "election", e.name, "fence", t.Fence(), "error", err)
+			e.opts.Logger.Warn("holdfast: a leader has lost its term, and campaigns again", "election", e.name, "fence", t.Fence(), "error", t.lossOf(err))
 		case err == nil:
 			return nil
 		default:
@@ -70,6 +71,15 @@ func (t *Term) serve(ctx context.Context, fn func(ctx context.Context, t *Term) 
 		lost = errors.Is(t.Resign(bye), coord.ErrLost)
 	}()
 	return false, fn(both, t)
+}
+
+// lossOf returns why the term was lost, with what its function returned if that says more.
+func (t *Term) lossOf(err error) error {
+	cause := context.Cause(t.Context())
+	if err == nil || errors.Is(err, coord.ErrLost) || errors.Is(err, context.Canceled) {
+		return cause
+	}
+	return fmt.Errorf("%w; its function: %w", cause, err)
 }
 
 // pause waits, until ctx ends at most.

@@ -1,8 +1,11 @@
 package election_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -65,10 +68,11 @@ func TestRun_CampaignsAgain(t *testing.T) {
 	t.Run("after a term was lost", func(t *testing.T) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
 			cut := &crash.Arbiter{Memory: a}
-			e := join(t, start(t, cut, nil), nil)
+			var said bytes.Buffer
+			e := join(t, start(t, cut, nil), &election.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))})
 			var fences []coord.Fence
 			err := e.Run(t.Context(), func(ctx context.Context, term *election.Term) error {
-				if fences = append(fences, term.Fence()); len(fences) == 2 {
+				if fences = append(fences, term.Fence()); len(fences) == 3 {
 					return nil
 				}
 				cut.Cut()
@@ -77,10 +81,20 @@ func TestRun_CampaignsAgain(t *testing.T) {
 					t.Errorf("cause: %v", context.Cause(ctx))
 				}
 				cut.Mend()
+				if len(fences) == 1 {
+					return failed
+				}
 				return nil
 			})
-			if err != nil || len(fences) != 2 || fences[1] <= fences[0] {
+			if err != nil || len(fences) != 3 || fences[2] <= fences[1] || fences[1] <= fences[0] {
 				t.Errorf("%v, fences %v", err, fences)
+			}
+			for _, want := range []string{
+				`session expired; its function: failed"`, `session expired"`,
+			} {
+				if !strings.Contains(said.String(), want) {
+					t.Errorf("the log has no %s:\n%s", want, said.String())
+				}
 			}
 		})
 	})
