@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -38,6 +40,7 @@ func TestPgbouncer_(t *testing.T) {
 		test func(*testing.T, *server)
 	}{
 		{"LendsConnections", lendsConnections},
+		{"LendsConnectionsUnseen", lendsConnectionsUnseen},
 		{"KeepsConnections", keepsConnections},
 		{"SearchPathOfAnotherClient", searchPathOfAnotherClient},
 		{"SynchronousCommitOfAnotherClient", synchronousCommitOfAnotherClient},
@@ -113,6 +116,67 @@ func lendsConnections(t *testing.T, s *server) {
 	}
 }
 
+// A pooler that tells the number of the server's own process does not show. With default options of
+// coord the probe of LISTEN refuses it nonetheless, and leaves nothing to other clients.
+func lendsConnectionsUnseen(t *testing.T, s *server) {
+	takes.Seconds(t)
+	p := startPooler(t, s, "pool_mode = transaction", "default_pool_size = 1")
+	client := other(t, p)
+	pid := ask[int](t, client, `SELECT pg_backend_pid()`)
+	config := p.config("app")
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := p.dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &renumbered{Conn: conn, pid: uint32(pid)}, nil
+	}
+	_, err := coord.New(t.Context(), postgres.New(config, options()), &coord.Options{Namespace: "unseen"})
+	if !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), "Options.Listen") {
+		t.Errorf("New with messages through the pooler: %v", err)
+	}
+	if now := ask[int](t, client, `SELECT pg_backend_pid()`); now != pid {
+		t.Fatalf("the pooler has process %d of the server now, had %d", now, pid)
+	}
+	if left := ask[int](t, client, `SELECT count(*) FROM pg_listening_channels()`); left > 0 {
+		t.Errorf("%d channels are listened to by a connection of other clients", left)
+	}
+}
+
+// renumbered is a client's connection to a pooler. Its greeting tells another process.
+type renumbered struct {
+	net.Conn
+	pid     uint32
+	greeted bool
+	read    []byte // and not yet given to the client
+}
+
+func (c *renumbered) Read(b []byte) (int, error) {
+	for !c.greeted && len(c.read) == 0 {
+		head := make([]byte, 5) // the message's type and length
+		if _, err := io.ReadFull(c.Conn, head); err != nil {
+			return 0, err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+		if _, err := io.ReadFull(c.Conn, body); err != nil {
+			return 0, err
+		}
+		switch head[0] {
+		case 'K': // BackendKeyData
+			binary.BigEndian.PutUint32(body, c.pid)
+		case 'Z': // ReadyForQuery
+			c.greeted = true
+		}
+		c.read = append(head, body...)
+	}
+	if len(c.read) > 0 {
+		n := copy(b, c.read)
+		c.read = c.read[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
 // hears checks that messages come.
 func hears(t *testing.T, n fallback.Namespace) {
 	t.Helper()
@@ -179,6 +243,14 @@ func searchPathOfAnotherClient(t *testing.T, s *server) {
 	config.ConnConfig.ValidateConnect, config.ConnConfig.AfterConnect = nil, set
 	if a := lock(t, attach(t, postgres.New(config, mute(""))), bob); a.Verdict != fallback.Granted {
 		t.Errorf("with a search_path of the config's: %+v", a)
+	}
+	each, before := s.config("app"), s.config("app")
+	each.PrepareConn = func(ctx context.Context, c *pgx.Conn) (bool, error) { return true, set(ctx, c.PgConn()) }
+	before.BeforeAcquire = func(ctx context.Context, c *pgx.Conn) bool { return set(ctx, c.PgConn()) == nil }
+	for _, hooked := range []*pgxpool.Config{each, before} {
+		if a := lock(t, attach(t, postgres.New(hooked, mute(""))), alice); a.Verdict != fallback.Held || a.Holder.Identity != bob {
+			t.Errorf("with a search_path that is set before each use: %+v", a)
+		}
 	}
 	s.must(`DROP TABLE tenant.holdfast`)
 	execute(t, c, `RESET search_path`)

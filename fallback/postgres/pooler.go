@@ -77,10 +77,11 @@ func (s *store) locate(x session, missing bool) error {
 		return nil
 	}
 	config, pooled, why := s.config.ConnConfig, s.pooled.Load(), ""
-	own := s.config.AfterConnect != nil || config.AfterConnect != nil // what has set it is the same in each connection
+	own := s.config.AfterConnect != nil || config.AfterConnect != nil || // what has set it is the same in each connection
+		s.config.PrepareConn != nil || s.config.BeforeAcquire != nil //nolint:staticcheck // configs have BeforeAcquire yet
 	switch wanted := config.RuntimeParams["search_path"]; {
 	case x.set && (pooled || !own), x.role && pooled:
-		why = "another client of a pooler, or the config's AfterConnect, has set search_path or role"
+		why = "another client of a pooler, or a hook of the config (AfterConnect, PrepareConn, BeforeAcquire), has set search_path or role"
 	case pooled && (wanted != "" && wanted != x.path || strings.Contains(config.RuntimeParams["options"], "search_path")):
 		why = "the pooler leaves out the config's search_path"
 	}

@@ -43,8 +43,21 @@ func (t *talker) Send(ctx context.Context, all []fallback.Mail) error {
 	})
 }
 
-// probeFor is how long the first message may take.
-const probeFor = 5 * time.Second
+const (
+	probeFor   = 5 * time.Second // how long the first message may take
+	probeLeast = time.Second     // what comes within less says nothing of a pooler
+	answerFor  = time.Second     // what a probe leaves of its context's time, and unlisten takes at most
+)
+
+// probing is how long a probe takes: it ends before ctx does, so that its caller is told why.
+func probing(ctx context.Context) time.Duration {
+	end, limited := ctx.Deadline()
+	if !limited {
+		return probeFor
+	}
+	left := time.Until(end)
+	return min(probeFor, max(left-answerFor, left/2))
+}
 
 // Receive implements [fallback.Messenger]. It has a connection of its own.
 func (t *talker) Receive(ctx context.Context, channels []string, handle func(string), lost func()) (func(), error) {
@@ -52,6 +65,7 @@ func (t *talker) Receive(ctx context.Context, channels []string, handle func(str
 	if err != nil {
 		return nil, denied(err)
 	}
+	t.deaf.Store(nil)
 	life, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -72,7 +86,8 @@ func (t *talker) Receive(ctx context.Context, channels []string, handle func(str
 				t.deaf.Store(nil)
 				lost()
 			case errors.Is(err, fallback.ErrRefused):
-				t.deaf.Store(&err)
+				why := err // the next pass overwrites err
+				t.deaf.Store(&why)
 			}
 		}
 	})
@@ -148,14 +163,18 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 	if err := t.Send(ctx, []fallback.Mail{{Channel: channels[0]}}); err != nil {
 		return c, err
 	}
-	wait, cancel := context.WithTimeout(ctx, probeFor)
+	patience := probing(ctx)
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err := c.WaitForNotification(wait); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			t.unlisten(ctx, config, unlisten.String(), pid)
-			return c, errDeaf
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return c, err
 		}
-		return c, err
+		t.unlisten(ctx, config, unlisten.String(), pid)
+		if patience < probeLeast || ctx.Err() != nil {
+			return c, fmt.Errorf("no message came back within %v: %w", patience, err)
+		}
+		return c, errDeaf
 	}
 	return c, nil
 }
@@ -200,7 +219,10 @@ func askPID(ctx context.Context, c *pgx.Conn, statements string) (pid uint32, er
 const unlistenTries = 20
 
 // unlisten takes back a LISTEN that has stayed with a process of the server. It may not find that.
+// It goes on although ctx ends.
 func (t *talker) unlisten(ctx context.Context, config *pgx.ConnConfig, statements string, pid uint32) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerFor)
+	defer cancel()
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return
