@@ -88,18 +88,29 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 func (c *Coordinator) renewOnce(ctx context.Context, s *session, sent time.Time, to chan<- renewal, done <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, lateCalls*c.opts.CallTimeout)
 	defer cancel()
-	over := s.rounds.alone(ctx)
-	asked := c.now()
-	r, err := c.remote.ns.Renew(ctx, s.ID, c.renewing(s))
-	c.called(OpRenew, asked, err)
-	if err == nil {
-		s.seen.told(r.Expiry, asked, c.now())
+	r, asked, err := c.renewAlone(ctx, s)
+	if !asked.IsZero() {
+		c.called(OpRenew, asked, err) // the next renewal does not wait for the caller's Trace
 	}
-	over()
 	select {
 	case to <- renewal{r, sent, err}:
 	case <-done:
 	}
+}
+
+// renewAlone makes the call when no other renewal is on its way, and returns when: the zero time if
+// the session was over by then.
+func (c *Coordinator) renewAlone(ctx context.Context, s *session) (r fallback.Renewal, asked time.Time, err error) {
+	defer s.rounds.alone(ctx)()
+	asked = c.now()
+	if lease.Past(s.Deadline(), asked) { // rule 3
+		return r, time.Time{}, s.why()
+	}
+	r, err = c.remote.ns.Renew(ctx, s.ID, c.renewing(s))
+	if err == nil {
+		s.seen.told(r.Expiry, asked, c.now())
+	}
+	return r, asked, err
 }
 
 // renewing is what a session says of itself with each renewal.

@@ -53,7 +53,7 @@ func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Mar
 
 // renewEvery is how often the session is renewed. Where a round counts in Grace of the table each
 // session has renewed at the new server before that, at the deposed one for delta at most: one that
-// the table lacks has seen that (E8). Half a second is for the call.
+// the table lacks has seen that (E8). Half a second is for the call, and for one before it (alone).
 func (c *Coordinator) renewEvery() time.Duration {
 	by, ok := c.remote.ns.(fallback.Rounder)
 	if !ok || !by.Openings() || !guard.TableAge {
@@ -149,13 +149,16 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	return a, err
 }
 
-// alone waits for the renewal that is on its way, for RetryEvery at most. The next one knows what that
+// aloneFor is what a renewal that hangs takes of the half second that the next one has (E8).
+const aloneFor = 250 * time.Millisecond
+
+// alone waits for the renewal that is on its way, for aloneFor at most. The next one knows what that
 // is told then: the table of Options.AllReplicas may take the session for a missing one else.
 func (x *rounds) alone(ctx context.Context) (over func()) {
 	if x == nil {
 		return func() {}
 	}
-	timer := time.NewTimer(x.c.opts.RetryEvery)
+	timer := time.NewTimer(min(x.c.opts.RetryEvery, aloneFor))
 	defer timer.Stop()
 	select {
 	case x.calls <- struct{}{}:

@@ -272,13 +272,13 @@ func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 	})
 }
 
-// So do those that would be on their way together with another one.
+// So do those that would be on their way together with another one, which is answered within 250 ms.
 func TestGraceEndsEarly_RenewalsOfASessionComeOneAfterAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
 		start(t, a, &coord.Options{SessionTTL: 20 * time.Second, Margin: time.Second, Grace: 22 * time.Second})
 		a.mu.Lock()
-		a.slow = 300 * time.Millisecond
+		a.slow = 200 * time.Millisecond
 		a.mu.Unlock()
 		for range 300 { // each has the session renewed
 			if err := a.tell(t.Context()); err != nil {
