@@ -168,6 +168,63 @@ func TestGoexit_Close(t *testing.T) {
 	}
 }
 
+// attachments is an arbiter that counts the namespaces that are not closed.
+type attachments struct {
+	*fallback.Memory
+	open atomic.Int32
+}
+
+type attachment struct {
+	fallback.Namespace
+	fallback.ResultStore
+	a *attachments
+}
+
+func (a *attachments) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
+	n, err := a.Memory.Attach(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	a.open.Add(1)
+	return attachment{n, n.(fallback.ResultStore), a}, nil
+}
+
+func (n attachment) Close() error {
+	n.a.open.Add(-1)
+	return n.Namespace.Close()
+}
+
+// A Close of an observer that is broken off closes all that it has attached to: another one for each Grace.
+func TestGoexit_CloseOfAnObserver(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		var x exit
+		a := &attachments{Memory: m}
+		start(t, m, &coord.Options{Name: "anna"})
+		op, err := coord.New(t.Context(), a, withFew(&coord.Options{Name: "op", Observe: true, Trace: &coord.Trace{Call: func(coord.CallInfo) { x.call() }}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			start(t, m, &coord.Options{SessionTTL: time.Duration(i+2) * 10 * time.Second})
+			if _, err := op.Inspect(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := a.open.Load(); n != 3 {
+			t.Errorf("%d namespaces are in use", n)
+		}
+		x.Store(true)
+		go func() { _ = op.Close(t.Context()) }()
+		synctest.Wait()
+		if err := op.Close(t.Context()); x.Load() || err == nil || !strings.Contains(err.Error(), "Options.Trace") {
+			t.Errorf("got %v", err)
+		}
+		if n := a.open.Load(); n != 0 {
+			t.Errorf("%d namespaces are not closed", n)
+		}
+	})
+}
+
 // Partitions whose calls were ended are acquired, and given away, some time later.
 func TestGoexit_Partitions(t *testing.T) {
 	takes.Seconds(t)

@@ -52,7 +52,10 @@ func (c *Coordinator) abandon() {
 		_ = c.cluster.net.Close()
 		_ = c.cluster.ring.Leave(c.life.ctx)
 	}
-	if c.remote.ns != nil {
+	switch {
+	case c.opts.Observe:
+		_ = c.closeSpaces()
+	case c.remote.ns != nil:
 		_ = c.remote.ns.Close()
 	}
 }

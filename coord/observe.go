@@ -317,11 +317,16 @@ func (c *Coordinator) closeObserver() error {
 	x := c.cluster
 	_ = x.net.Close()
 	x.self.observing.withdraw(context.Background())
+	return c.closeSpaces()
+}
+
+// closeSpaces closes all that an observer has attached to: another one for each Grace.
+func (c *Coordinator) closeSpaces() error {
 	errs := []error{(*c.remote.namespace.Load()).Close()}
 	if c.remote.ns != *c.remote.namespace.Load() {
 		errs = append(errs, c.remote.ns.Close())
 	}
-	for _, ns := range x.self.observing.old {
+	for _, ns := range c.cluster.self.observing.old {
 		if ns != c.remote.ns {
 			errs = append(errs, ns.Close())
 		}

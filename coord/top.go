@@ -32,7 +32,7 @@ type KeySummary struct {
 // A KeyList is the answer of Held and Top.
 type KeyList struct {
 	Keys       []KeySummary `json:"keys"`
-	More       int          `json:"more,omitempty"` // of Held: keys that were left out, or not looked at. Of Top: so many at most, as nodes had no room for them in their answers
+	More       int          `json:"more,omitempty"` // of Held: keys that were left out, or not looked at. Of Top: so many at most, as nodes had no room for them in their answers, or did not answer once more
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
@@ -112,6 +112,9 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 		return slices.ContainsFunc(missed, func(u Unanswered) bool { return u.ID == l.Node() })
 	})
 	all, missed = c.askAll(ctx, links, q)
+	for i := range all {
+		more += all[i].More
+	}
 	list = KeyList{More: more, Unanswered: append(list.Unanswered, missed...)}
 	list.merge(c, all, by)
 	list.Keys = append(list.Keys, rest...)
@@ -170,18 +173,24 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 }
 
 // askWhole asks a node once more about those keys for which its answer had no room: the last ones.
+// Where that is not answered, the reply's More says how many these are.
 func (c *Coordinator) askWhole(ctx context.Context, l *link, q question) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	a, err := c.askLink(ctx, l, q)
-	for n := len(a.Keys); q.About == "keys" && a.More > 0 && 0 < n && n < len(q.Keys) && err == nil; {
+	if err != nil || q.About != "keys" {
+		return a, err
+	}
+	for n := len(a.Keys); a.More > 0 && 0 < n && n < len(q.Keys); {
 		q.Keys = q.Keys[n:]
-		var rest reply
-		rest, err = c.askLink(ctx, l, q)
+		rest, err := c.askLink(ctx, l, q)
+		if err != nil {
+			break
+		}
 		n = len(rest.Keys)
 		a.Keys, a.More = append(a.Keys, rest.Keys...), rest.More
 	}
-	return a, err
+	return a, nil
 }
 
 // merge puts together what several processes tell, in order.
