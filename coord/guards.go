@@ -88,13 +88,13 @@ func (g *guarded) wake() {
 // passes. stood: this process has stood still, so pings may have come that it has not read.
 func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	x := g.c.cluster
-	live := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
+	live, last := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
 	var out outbox
 	g.mu.Lock()
 	g.publish(now)
 	at := g.instant(now)
 	again := g.due(now)
-	if g.change(live, now, at) || again {
+	if g.change(live, last, now, at) || again {
 		for _, session := range g.ward.Guardians() {
 			g.ping(session, at, &out)
 		}
@@ -127,15 +127,14 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	return next
 }
 
-// change looks after the set of guardians. live are the sessions that have answered lately. It reports whether there is another
-// one to be asked for promises. g.mu is held.
-func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (proposed bool) {
+// change looks after the set of guardians. live are the sessions that have answered lately, and last is when one did. It reports
+// whether there is another set to be asked for promises. g.mu is held.
+func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline with it.
 	g.ward.Relied(at + lease.Left(g.s.Deadline(), now))
-	switch {
-	case phase == guardians.Asked, g.ward.Ask(at):
-		g.renewNow() // until an answer tells which set is recorded
+	if phase == guardians.Asked || g.ask(now, at) {
+		g.renewNow(g.contact.asked) // until an answer tells which set is recorded
 		return false
 	}
 	present := recorded
@@ -149,36 +148,53 @@ func (g *guarded) change(live []string, now time.Time, at guardians.Instant) (pr
 		return v >= present.Version
 	})
 	slices.Sort(want)
-	if g.deaf(len(want) == 0 && len(present.Members) > 0, now) {
-		g.renewNow()
+	// D/4 is a ping, and half of the time to the next one: no answer to the last ping has come.
+	overdue := len(present.Members) > 0 && now.Sub(last) >= g.times.Promise/4
+	if g.deaf(overdue, len(want) == 0, now) {
 		return false
 	}
 	if !voted && slices.Equal(want, slices.Sorted(slices.Values(present.Members))) {
 		return false
 	}
-	if proposed = g.ward.Propose(want); proposed && g.ward.Ask(at) { // at once if it is to have none
-		g.renewNow()
+	if proposed = g.ward.Propose(want); proposed && g.ask(now, at) { // at once if it is to have none
+		g.renewNow(now)
 	}
 	return proposed
 }
 
-// deaf reports whether this node has heard nothing of the arbiter since it hears no node that could guard it. Its requests may
-// be executed all the same: a session that gave its guardians up then would be buried by none, and yet end for want of an
-// answer. g.mu is held.
-func (g *guarded) deaf(silent bool, now time.Time) bool {
+// ask is Ward.Ask, and notes when it was so. g.mu is held.
+func (g *guarded) ask(now time.Time, at guardians.Instant) bool {
+	asks := g.ward.Ask(at)
+	if asks {
+		g.contact.asked = now
+	}
+	return asks
+}
+
+// deaf reports whether none is left that could guard this node, which has heard nothing of the arbiter since it noticed. Its requests
+// may be executed all the same: a session that gave its guardians up then would be buried by none, and yet end for want of an
+// answer. The renewal that tells is wanted as soon as all answers are overdue, and not when all guardians count as gone: another
+// one, for the set without them, has to be answered after it while the last promise lasts. g.mu is held.
+func (g *guarded) deaf(overdue, gone bool, now time.Time) bool {
 	switch {
-	case !silent:
+	case !overdue:
 		g.contact.silent = time.Time{}
+		return false
 	case g.contact.silent.IsZero():
 		g.contact.silent = now
 	}
-	return silent && g.contact.renewed.Before(g.contact.silent)
+	if !g.contact.renewed.Before(g.contact.silent) {
+		return false
+	}
+	g.renewNow(g.contact.silent)
+	return gone
 }
 
-func (g *guarded) renewNow() {
+// renewNow has the session renewed by a call that is sent since then.
+func (g *guarded) renewNow(since time.Time) {
 	select {
-	case g.wakes.renew <- struct{}{}:
-	default:
+	case g.wakes.renew <- since:
+	default: // a call is about to be sent
 	}
 }
 
@@ -219,12 +235,12 @@ func (g *guarded) burials() (list []guardians.Burial) {
 }
 
 // answering returns the sessions that may guard this node's: their nodes take part, do not leave, and have answered within the
-// time.
-func (x *cluster) answering(now time.Time, within time.Duration) (sessions []string) {
+// time. last is when such a session answered at last, within the time or not.
+func (x *cluster) answering(now time.Time, within time.Duration) (sessions []string, last time.Time) {
 	v := x.ring.View()
 	for _, l := range x.all() {
 		session, at := l.lastAnswer()
-		if session == "" || l.Down() || now.Sub(at) >= within {
+		if session == "" || l.Down() {
 			continue
 		}
 		k, ok := x.members.card(l.s.Node())
@@ -234,7 +250,12 @@ func (x *cluster) answering(now time.Time, within time.Duration) (sessions []str
 		if n, ok := v.Node(l.s.Node()); ok && n.State == ring.Leaving {
 			continue
 		}
-		sessions = append(sessions, session)
+		if at.After(last) {
+			last = at
+		}
+		if now.Sub(at) < within {
+			sessions = append(sessions, session)
+		}
 	}
-	return sessions
+	return sessions, last
 }

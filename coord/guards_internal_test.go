@@ -90,7 +90,7 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
 	now := time.Now()
 	g := &guarded{s: &session{Session: lease.NewSession("a", now.Add(9*time.Second))}, times: times, ward: guardians.NewWard(times)}
-	g.wakes.renew = make(chan struct{}, 1)
+	g.wakes.renew = make(chan time.Time, 1)
 	const stepped = 5 * time.Second
 	at := guardians.Instant(0)
 	g.ward.Relied(at + 9*time.Second)
@@ -103,7 +103,7 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 		}
 		p := g.ward.Ping("b", at)
 		g.ward.Promised("b", guardians.Pong{Seq: p.Seq}, at)
-		g.change(live, now.Add(after), at)
+		g.change(live, now.Add(after), now.Add(after), at)
 		if _, _, phase := g.ward.Sets(); phase == guardians.Asked {
 			asked = after
 		}

@@ -24,8 +24,9 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	defer close(done)
 	timer := time.NewTimer(c.renewEvery() - c.since(s.opened)) // a newcomer has waited
 	defer timer.Stop()
-	waiting := false              // for the answer to the call that was made last
-	var last, confirmed time.Time // when that was sent, and the one that was answered
+	waiting := false              // for the answer to a call
+	var last, confirmed time.Time // when the last call was sent, zero if it has failed, and the one that was answered
+	var wanted time.Time          // since when a renewal is wanted out of turn, zero if it is not
 	x := trouble{c: c, s: s}
 	for {
 		select {
@@ -37,17 +38,26 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				timer.Reset(c.opts.RetryEvery)
 				continue
 			}
-		case <-s.guarded.asked(): // its guardians are to change: a renewal is wanted now
+		case since := <-s.guarded.asked(): // its guardians are to change: a renewal is wanted now
+			// The longer it has been wanted, the less often: calls that are not answered must not pile up.
+			if !last.Before(since) && c.since(last) < min(c.opts.CallTimeout, last.Sub(since)) {
+				continue
+			}
+			wanted = since
 		case r := <-answers:
 			// The old deadline decides whether the answer still counts (rule 3).
 			switch {
 			case guard.Renewal && lease.Past(s.Deadline(), c.now()):
 				return s.why()
 			case r.err != nil:
-				if waiting && r.sent.Equal(last) {
+				if r.sent.Equal(last) {
+					last = time.Time{}
+					if !waiting {
+						continue
+					}
 					waiting = false
 					x.fails(ctx, r.err)
-					timer.Reset(c.opts.RetryEvery)
+					timer.Reset(c.retryAfter(r.sent, wanted))
 				}
 				continue
 			case r.sent.Before(confirmed):
@@ -61,6 +71,9 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			}
 			x.succeeds()
 			waiting, confirmed = false, r.sent
+			if !r.sent.Before(wanted) {
+				wanted = time.Time{}
+			}
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
 			s.rounds.told(r.Round)
@@ -78,10 +91,21 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		if lease.Past(s.Deadline(), sent) {
 			return s.why()
 		}
+		if !waiting { // else the call before has its time
+			timer.Reset(c.opts.CallTimeout)
+		}
 		waiting, last = true, sent
-		timer.Reset(c.opts.CallTimeout)
 		c.life.pool.Go(func() { c.renewOnce(ctx, s, sent, answers, done) })
 	}
+}
+
+// retryAfter returns in how long a renewal that has failed is made again: soon at first where the guardians are to change, as
+// that takes two that succeed while the last promise lasts.
+func (c *Coordinator) retryAfter(sent, wanted time.Time) time.Duration {
+	if wanted.IsZero() {
+		return c.opts.RetryEvery
+	}
+	return min(c.opts.RetryEvery, max(sent.Sub(wanted), c.opts.takeover()/24))
 }
 
 // renewOnce makes a call of Renew.

@@ -37,7 +37,8 @@ type wardClock struct {
 // contacts are the times at which a session last met its guardians and the arbiter.
 type contacts struct {
 	pinged  time.Time // the guardians, at last
-	silent  time.Time // since then no session has answered that could guard this one; zero: one has
+	silent  time.Time // when answers of all sessions that could guard this one were overdue; zero: they are not
+	asked   time.Time // when the next set was asked for, or one before it
 	renewed time.Time // the sending of the last renewal that was answered
 }
 
@@ -49,8 +50,8 @@ type wardEnd struct {
 
 // wardWakes are signals to the goroutines of a guarded session.
 type wardWakes struct {
-	renew chan struct{} // capacity 1: the session is to be renewed now, with the next set
-	look  chan struct{} // capacity 1: the loop has something to do
+	renew chan time.Time // capacity 1: the session is to be renewed now; a call that was sent since then will do
+	look  chan struct{}  // capacity 1: the loop has something to do
 }
 
 // newGuarded returns that of a session that is about to be opened, nil if its lease alone counts.
@@ -62,7 +63,7 @@ func (c *Coordinator) newGuarded(s *session) *guarded {
 	t := c.opts.promises()
 	c.cluster.heard.announces.Store(int64(t.Valid()))
 	return &guarded{
-		c: c, s: s, burier: burier, times: t, wakes: wardWakes{renew: make(chan struct{}, 1), look: make(chan struct{}, 1)},
+		c: c, s: s, burier: burier, times: t, wakes: wardWakes{renew: make(chan time.Time, 1), look: make(chan struct{}, 1)},
 		ward: guardians.NewWard(t), guard: guardians.NewGuardian(s.ID, t), clock: wardClock{read: c.now()}, burying: make(map[string]bool),
 	}
 }
@@ -150,8 +151,9 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	}
 }
 
-// asked returns a channel that has a token when the session is to be renewed now; nil without guardians.
-func (g *guarded) asked() <-chan struct{} {
+// asked returns a channel that has a time when the session is to be renewed now, by a call that was sent since
+// then; nil without guardians.
+func (g *guarded) asked() <-chan time.Time {
 	if g == nil {
 		return nil
 	}

@@ -18,16 +18,23 @@ import (
 // settled starts nodes, with Cluster.Takeover as it is said, and waits until they have settled.
 func settled(t *testing.T, net *network, n int, takeover time.Duration) (nodes []*coord.Coordinator, hosts []*host, stop func()) {
 	t.Helper()
-	a := fallback.NewMemory()
+	return settledAt(t, net, fallback.NewMemory(), n, &coord.Options{Cluster: &coord.Cluster{Takeover: takeover}})
+}
+
+// settledAt is settled with an arbiter, and other options.
+func settledAt(t *testing.T, net *network, a fallback.Arbiter, n int, o *coord.Options) (nodes []*coord.Coordinator, hosts []*host, stop func()) {
+	t.Helper()
 	for i := range n {
 		h := net.newHost()
 		h.clock = newClock(1+float64(i)/1000, 1, uint64(i))
 		hosts = append(hosts, h)
 		cluster := &coord.Cluster{
-			Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: takeover,
+			Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: o.Cluster.Takeover,
 		}
 		wire.Use(cluster, h)
-		c, err := coord.New(t.Context(), a, &coord.Options{Namespace: "sim", Name: fmt.Sprint("node", i), Partitions: 61, Cluster: cluster})
+		its := *o
+		its.Namespace, its.Name, its.Partitions, its.Cluster = "sim", fmt.Sprint("node", i), 61, cluster
+		c, err := coord.New(t.Context(), a, &its)
 		if err != nil {
 			t.Fatal(err)
 		}
