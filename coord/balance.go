@@ -31,6 +31,7 @@ func (x *cluster) balance() {
 	c := x.c
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var gives giving
 	for {
 		select {
 		case <-timer.C:
@@ -39,7 +40,7 @@ func (x *cluster) balance() {
 			return
 		}
 		next := c.opts.RenewEvery
-		left := x.balanceOnce()
+		left := x.balanceOnce(&gives)
 		if x.tellSettled() || left { // callers of Settled are left, or something to do: streams come and go without a word
 			next = c.opts.RetryEvery / 2
 		}
@@ -48,7 +49,7 @@ func (x *cluster) balance() {
 }
 
 // balanceOnce reports whether there is something left to do.
-func (x *cluster) balanceOnce() (left bool) {
+func (x *cluster) balanceOnce(gives *giving) (left bool) {
 	c := x.c
 	if x.self.leaving.Load() || c.sessions.current() == nil {
 		return false
@@ -64,7 +65,7 @@ func (x *cluster) balanceOnce() (left bool) {
 			p.look(s)
 		}
 	})
-	x.each(duties[lease.DutyGive], max(1, givers/max(1, len(x.ring.View().Live()))), func(p *partition) { p.demote(c.life.ctx, 0) })
+	left = x.give(gives, duties[lease.DutyGive], 0)
 	x.each(x.takeable(duties[lease.DutyTake]), balancers, func(p *partition) {
 		p.mu.Lock()
 		begun := p.BeginAcquire()
@@ -73,17 +74,17 @@ func (x *cluster) balanceOnce() (left bool) {
 			p.acquireOwnership()
 		}
 	})
-	return len(duties[lease.DutyLook])+len(duties[lease.DutyTake])+len(duties[lease.DutyWait]) > 0
+	return left || len(duties[lease.DutyLook])+len(duties[lease.DutyTake])+len(duties[lease.DutyWait]) > 0
 }
 
 // duties lists the partitions by duty.
 func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 	v, now := x.ring.View(), x.c.now()
-	grace := x.c.sessions.graceSince(now.Add(-x.c.graceTime()))
+	outlook := x.outlook()
 	agreed := make(map[string]bool) // by node
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
-		at := lease.Placement{Grace: grace}
+		at := lease.Placement{Outlook: outlook}
 		if n, ok := v.Owner(p.Number()); ok {
 			at.Known, at.Mine = true, n.Name == x.self.name && x.takes()
 			if _, known := agreed[n.Name]; !known {

@@ -2,11 +2,79 @@ package coord
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
+
+// giving has the Demotes that are under way of partitions which are given back by lists.
+type giving struct {
+	mu    mutex[leafRank] // protects what follows
+	begun []time.Time     // in order
+	ended time.Time       // the last one that is over
+}
+
+// overdue returns when the last one was begun that is not answered in time, where n at a time are
+// begun: as there are more, it has made room for another one ([spread]). Where others were answered
+// since, a part of the arbiter does not answer, and there is none.
+func (x *giving) overdue(n int) time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if last := len(x.begun) - n; last >= 0 && x.begun[last].After(x.ended) {
+		return x.begun[last]
+	}
+	return time.Time{}
+}
+
+func (x *giving) begin(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.begun = append(x.begun, now)
+}
+
+func (x *giving) end(begun, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := slices.Index(x.begun, begun)
+	x.begun, x.ended = slices.Delete(x.begun, i, i+1), now
+}
+
+// give gives partitions back, few at a time, as each has no owner meanwhile, and stops where the
+// arbiter does not take them back. It reports whether one is left.
+func (x *cluster) give(gives *giving, list []*partition, avoid time.Duration) bool {
+	c := x.c
+	n := max(1, givers/max(1, len(x.ring.View().Live())))
+	var left atomic.Bool
+	x.each(list, n, func(p *partition) {
+		outlook, now := x.outlook(), c.now()
+		if !c.spreads() {
+			outlook.Overdue = gives.overdue(n)
+		}
+		p.mu.Lock()
+		serves, may := p.MayGiveUp(0), p.MayGive(outlook, now)
+		p.mu.Unlock()
+		if !may {
+			if serves {
+				left.Store(true)
+			}
+			return
+		}
+		gives.begin(now)
+		defer func() { gives.end(now, c.now()) }() // also if a trace function ends the goroutine
+		p.demote(c.life.ctx, avoid)
+	})
+	return left.Load()
+}
+
+// outlook returns how the arbiter would answer. What one of several servers does not answer tells
+// nothing of the others.
+func (x *cluster) outlook() lease.Outlook {
+	c := x.c
+	return lease.Outlook{Grace: c.sessions.graceSince(c.now().Add(-c.graceTime())), Silent: c.remote.health.isSilent() && !c.spreads()}
+}
 
 // demote gives the partition back, and does not acquire it again for the time avoid. Holds in force stay
 // in force (rule 5). It blocks until the arbiter has answered, the session's deadline has passed,
@@ -41,6 +109,7 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 		c.called(OpOwnership, sent, err)
 		if err == nil {
 			demoted, stale = d.Verdict == fallback.Granted, d.Verdict == fallback.Stale
+			c.graceSeen(p.Number(), sent, d.Record.Grace)
 			break
 		}
 		select {

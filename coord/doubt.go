@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -23,6 +24,7 @@ func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var rested time.Time // after the last look
+	var gives lonely
 	for counted := x.c.now(); ; {
 		select {
 		case <-timer.C:
@@ -39,7 +41,7 @@ func (x *cluster) keepDoubting() {
 			counted = now
 		}
 		began := x.c.now()
-		if x.doubt() {
+		if x.doubt(&gives) {
 			next = x.c.opts.RetryEvery / 2
 		}
 		ended := x.c.now()
@@ -48,10 +50,17 @@ func (x *cluster) keepDoubting() {
 	}
 }
 
+// lonely has the partitions that are given back as a holder cannot be asked.
+type lonely struct {
+	giving
+	busy atomic.Bool // some are being given back
+}
+
 // doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
-func (x *cluster) doubt() (left bool) {
+func (x *cluster) doubt(gives *lonely) (left bool) {
 	c := x.c
 	var a after
+	var list []*partition
 	for i := range c.parts {
 		p := &c.parts[i]
 		now := p.lock()
@@ -67,8 +76,14 @@ func (x *cluster) doubt() (left bool) {
 			}
 		}
 		if lonely {
-			p.giveUp(0, 2*c.opts.RetryEvery)
+			list = append(list, p)
 		}
+	}
+	if len(list) > 0 && gives.busy.CompareAndSwap(false, true) {
+		c.background(func() {
+			defer gives.busy.Store(false)
+			x.give(&gives.giving, list, 2*c.opts.RetryEvery) // what is left comes again
+		})
 	}
 	a.do(c)
 	return left

@@ -111,6 +111,7 @@ func signal(c chan<- struct{}) {
 //	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
 //	| liveness.ask              | background | asks whether a session is dead                  |
+//	| cluster.doubt             | background | demotes partitions of holders out of reach      |
 //	| partition.giveUp          | background | demotes a partition that was revoked            |
 //	| partition.makeShared      | background | asks for a partition to become Shared           |
 //	| partition.startAcquiring  | background | acquires a partition                            |

@@ -119,6 +119,13 @@ func (l *link) Offer(deadline time.Time) (ping, left uint32, heard time.Time) {
 	return ping, millis(min(lease.Left(deadline, heard), l.x.announced())), heard
 }
 
+// Heard returns when the other node's last ping came.
+func (l *link) Heard() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beat.heardAt
+}
+
 // looksPerPromise is how often a session looks after its guardians and its wards while a promise
 // lasts. Each time it pings them (G2).
 const looksPerPromise = 6

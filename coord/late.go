@@ -33,6 +33,13 @@ func (h *health) note(took time.Duration, answered bool) (again bool) {
 	return again
 }
 
+// isSilent reports whether the last call was not answered.
+func (h *health) isSilent() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.silent
+}
+
 // called counts a call of the arbiter that began at start and has ended with err, and tells the
 // trace.
 func (c *Coordinator) called(op Op, start time.Time, err error) {

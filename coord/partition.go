@@ -36,10 +36,18 @@ func (c *Coordinator) leaseConfig() *lease.Config {
 	o := &c.opts
 	return &lease.Config{
 		Began: c.began, Lease: o.lease(), Margin: o.Margin, SessionTTL: o.SessionTTL, RenewEvery: o.RenewEvery,
-		RetryEvery: o.RetryEvery, CallTimeout: o.CallTimeout, Least: o.leastGrant(), Handoff: c.callers.limits, Clustered: o.Cluster != nil,
+		RetryEvery: o.RetryEvery, Least: o.leastGrant(), Death: o.death(), Handoff: c.callers.limits, Clustered: o.Cluster != nil,
 		NoAnswer: errNoAnswer, Full: errFull, Size: errSize, View: view{c}, Requests: &c.callers.requests, Offers: &c.debts.offers,
 		Sights: sights(o.Cluster),
 	}
+}
+
+// death returns how long after the last ping of a node guardians have found out whether it is dead.
+func (o *Options) death() time.Duration {
+	if d := o.takeover(); d > 0 {
+		return d + o.RetryEvery
+	}
+	return 0
 }
 
 // errNoAnswer is the trouble of a contender at first.

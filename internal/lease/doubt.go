@@ -49,6 +49,13 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 	return absent, lonely
 }
 
+// aloneSince returns from when a holder counts as out of reach whose stream has ended. Where it is
+// known soon whether its node is dead, that comes before the partition is given back, as it stays
+// then.
+func (p *Partition) aloneSince(l Link, now time.Time) time.Time {
+	return Later(now, l.Heard().Add(p.cfg.Death-p.cfg.RenewEvery))
+}
+
 // doubtful reports whether another node's hold is in the way of others, or its node out of reach.
 func (g *grants) doubtful() bool { return g.link == nil || !g.recalled.IsZero() }
 

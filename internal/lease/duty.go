@@ -16,7 +16,14 @@ type Placement struct {
 	Known  bool // there is a node that should own it
 	Mine   bool // this one
 	Agreed bool // the ring is stable, and that node has the same placement (rule 4)
-	Grace  bool // nothing is demoted in Grace: the arbiter would refuse it
+	Outlook
+}
+
+// An Outlook is how the arbiter answers a Demote, as far as that is known before it is asked.
+type Outlook struct {
+	Grace   bool      // nothing is demoted in Grace: the arbiter would refuse it
+	Silent  bool      // the arbiter has not answered the last call
+	Overdue time.Time // when a Demote was sent that is not answered in time; zero: none is
 }
 
 // A Duty is what the balance has to do with a partition.
@@ -49,11 +56,9 @@ func (p *Partition) Duty(x Placement, now time.Time) Duty {
 		return DutyTake
 	case idle && x.Mine:
 		return DutyWait
-	case p.own != nil && !x.Grace && p.own.seq >= lastSeq:
+	case p.MayGive(x.Outlook, now) && (p.own.seq >= lastSeq || x.Known && !x.Mine && x.Agreed):
 		return DutyGive
-	case x.Known && !x.Mine && p.own != nil && !x.Grace && x.Agreed && p.confirmedLately(now):
-		return DutyGive
-	case x.Known && !x.Mine && p.own != nil, x.Mine && p.own == nil:
+	case p.own != nil && (p.own.seq >= lastSeq || x.Known && !x.Mine), x.Mine && p.own == nil:
 		return DutyWait
 	}
 	return DutyNone
@@ -65,8 +70,13 @@ func (p *Partition) EndLook() { step(&p.record.looking, NotLooking, nextLookings
 // idle reports whether this node has nothing to do with the partition, and is not about to.
 func (p *Partition) idle() bool { return p.phase == Unowned && p.record.looking == NotLooking }
 
-// confirmedLately reports whether the arbiter has confirmed the ownership of late. If it has not, the partition is not given
-// back now: no node could serve it until the arbiter answers again.
-func (p *Partition) confirmedLately(now time.Time) bool {
-	return now.Sub(p.own.confirmed) < p.cfg.RenewEvery+2*p.cfg.CallTimeout
+// MayGive reports whether this node serves the partition, and the arbiter is likely to take it back
+// at once. Else it is not given back: no node could serve it until the arbiter answers, and what
+// was granted would lapse.
+func (p *Partition) MayGive(x Outlook, now time.Time) bool {
+	if p.own == nil || x.Grace || x.Silent {
+		return false
+	}
+	at := p.own.confirmed
+	return at.After(x.Overdue) && now.Sub(at) < p.cfg.RenewEvery+p.cfg.RetryEvery
 }

@@ -97,7 +97,7 @@ func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
 		if k.others != nil {
 			k.others.queue = slices.DeleteFunc(k.others.queue, func(c claimant) bool { return c.link == l })
 			if k.others.link == l {
-				k.others.link, k.others.alone, p.table.unsure = nil, now, true
+				k.others.link, k.others.alone, p.table.unsure = nil, p.aloneSince(l, now), true
 			}
 			p.grantNext(k, now, fx)
 		}

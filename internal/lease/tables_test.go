@@ -49,7 +49,7 @@ func partition() *Partition {
 	p := new(Partition)
 	p.Init(&Config{
 		Began: start, Lease: 9 * time.Second, Margin: time.Second, SessionTTL: 10 * time.Second, RenewEvery: 2500 * time.Millisecond,
-		RetryEvery: 500 * time.Millisecond, CallTimeout: time.Second, Clustered: true, View: alone{NewSession("me", start.Add(9*time.Second))},
+		RetryEvery: 500 * time.Millisecond, Clustered: true, View: alone{NewSession("me", start.Add(9*time.Second))},
 	}, 0)
 	return p
 }

@@ -48,6 +48,8 @@ type Link interface {
 	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one,
 	// which was heard at the time heard. left is 0 if there was no ping, or if the deadline had passed by then.
 	Offer(deadline time.Time) (ping, left uint32, heard time.Time)
+	// Heard returns when the other node's last ping came; zero if none has.
+	Heard() time.Time
 	// Announced returns the owner's deadline for a hold that was granted with the deadline first, when there had been so
 	// many pongs.
 	Announced(first time.Time, pongs uint64) time.Time
@@ -80,9 +82,10 @@ type Config struct {
 	SessionTTL time.Duration // T
 	RenewEvery time.Duration // R
 
-	RetryEvery, CallTimeout time.Duration
+	RetryEvery time.Duration
 
 	Least time.Duration // how long a grant to another node is good at least
+	Death time.Duration // how long after the last ping of a node it is known whether that is dead, if that is soon; else 0
 
 	Handoff   handoff.Limits
 	Clustered bool

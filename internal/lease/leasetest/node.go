@@ -193,7 +193,7 @@ var duties = map[lease.Duty]string{
 // duty is a round of the balance. agreed: the ring is stable, and the node that it names has the same one (rule 4).
 func (n *Node) duty(agreed string) {
 	w := n.w
-	d := n.P.Duty(lease.Placement{Known: w.owner != "", Mine: w.owner == n.Name, Agreed: agreed == "agreed", Grace: agreed == "grace"}, w.now)
+	d := n.P.Duty(lease.Placement{Known: w.owner != "", Mine: w.owner == n.Name, Agreed: agreed == "agreed", Outlook: lease.Outlook{Grace: agreed == "grace"}}, w.now)
 	w.say("%s %s", n.Name, duties[d])
 	switch d {
 	case lease.DutyLook:

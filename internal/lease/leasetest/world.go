@@ -91,7 +91,7 @@ func NewWith(x Times, names ...string) *World {
 		n := &Node{w: w, Name: name, ends: make(map[string]*end), turns: make(map[string]turn), waiters: make(map[string][]*lease.Waiter)}
 		n.cfg = lease.Config{
 			Began: w.now, Lease: x.lease(), Margin: x.Margin, SessionTTL: x.TTL, RenewEvery: renewEvery, RetryEvery: retryEvery,
-			CallTimeout: callTimeout, Least: retryEvery, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
+			Least: retryEvery, Handoff: handoff.Limits{MaxTurns: 2, Linger: x.Linger}, Clustered: true, NoAnswer: errNoAnswer,
 			Full: func(string) error { return errFull }, Size: func(string, uint32, uint32) error { return errSize },
 			View: view{n}, Requests: &n.requests, Offers: &n.offers,
 		}
@@ -239,6 +239,8 @@ func (e *end) Offer(deadline time.Time) (ping, left uint32, heard time.Time) {
 	}
 	return e.heard, uint32(d.Milliseconds()), e.heardAt
 }
+
+func (e *end) Heard() time.Time { return e.heardAt }
 
 func (e *end) Announced(first time.Time, pongs uint64) time.Time {
 	e.asked++
