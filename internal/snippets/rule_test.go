@@ -16,6 +16,7 @@ import (
 // `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that name it and where the simulation and the model
 // look for it. It shows no page of tests that only name it in a message.
 func TestMakeRule(t *testing.T) {
+	takes.Seconds(t)
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip(err)
 	}
