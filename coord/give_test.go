@@ -69,14 +69,14 @@ func TestBalance_StopsWhereTheArbiterDoesNotTakePartitionsBack(t *testing.T) {
 			}
 			nodes = append(nodes, begin(nets[3]))
 			<-begun
-			time.Sleep(3 * time.Second)
-			owned := 0
-			for _, c := range nodes {
-				owned += c.Stats().Owned
-			}
-			if owned < 251-20 { // not 60; two of each node have none, and some more on a busy machine
-				t.Errorf("%d of 251 partitions have an owner", owned)
-			}
+			// Not 60 go: two of each node have none, and some more on a busy machine.
+			await.Throughout(t, 3*time.Second, "at least 231 of 251 partitions have an owner", func() bool {
+				owned := 0
+				for _, c := range nodes {
+					owned += c.Stats().Owned
+				}
+				return owned >= 251-20
+			})
 		})
 	}
 }
@@ -123,14 +123,16 @@ func TestAHolderOutOfReachInAnOutage_ThePartitionStays(t *testing.T) {
 	for _, n := range nets {
 		n.set(func(string) fault { return fault{lost: true} })
 	}
-	time.Sleep(1500 * time.Millisecond) // until the last word of the arbiter is of long ago
+	stays := func(while time.Duration) {
+		await.Throughout(t, while, "the owner serves its partitions, and has its own lock", func() bool {
+			return owner.Stats().Owned >= serves && own.Context().Err() == nil
+		})
+	}
+	stays(1500 * time.Millisecond) // until the last word of the arbiter is of long ago
 	for _, g := range gates {
 		g.close(true)
 	}
-	time.Sleep(3 * time.Second)
-	if n := owner.Stats().Owned; n < serves {
-		t.Errorf("the owner serves %d partitions, and served %d", n, serves)
-	}
+	stays(3 * time.Second)
 	for _, n := range nets {
 		n.mend()
 	}

@@ -58,11 +58,13 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	p.basis.remote++
 	p.basis.common.known = false // each remote hold is to be looked at once more
 
-	if guard.Sooner && until.Slot.Before(now.Add(p.cfg.RenewEvery)) { // its owner may be about to lose the partition
-		fx.Sooner = Earlier(fx.Sooner, until.Slot)
-	}
-	if left := until.Slot.Sub(now); left < p.cfg.RenewEvery && !p.cfg.View.Adoption().Trusts(false, left) {
-		fx.Adopt = true // the next look may be too late
+	if left := until.Slot.Sub(now); left < p.cfg.RenewEvery { // its owner may be about to lose the partition
+		if guard.Sooner {
+			fx.Sooner = Earlier(fx.Sooner, until.Slot)
+		}
+		if !p.cfg.View.Adoption().Trusts(false, left) {
+			fx.Adopt = true // the next look may be too late
+		}
 	}
 	p.seat(k, w, PathForwarded, now, fx)
 	return w
