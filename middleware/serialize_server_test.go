@@ -48,10 +48,12 @@ func leaves(t *testing.T, body string) {
 		}()
 		h.ServeHTTP(written, r)
 	}))
+	open := sync.OnceFunc(func() { close(g.out) })
+	t.Cleanup(open) // the server's Close waits for requests
 	var work sync.WaitGroup
 	work.Go(func() { do(t, s, request(t, s, "1")) })
 	<-g.in
-	for range 3 { // each has the only place
+	for n := range int32(3) { // each has the only place
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
 		go func() {
@@ -70,12 +72,12 @@ func leaves(t *testing.T, body string) {
 		if err := <-gone; !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
+		await.Until(t, "an aborted request", func() bool { return aborted.Load() == n+1 })
 		waiting(t, c, 0)
 	}
-	await.Until(t, "three aborted requests", func() bool { return aborted.Load() == 3 })
 	work.Go(func() { do(t, s, request(t, s, "1")) })
 	waiting(t, c, 1)
-	close(g.out)
+	open()
 	work.Wait()
 	if n := len(g.in); n != 1 {
 		t.Errorf("%d handlers ran besides the first, want 1", n)

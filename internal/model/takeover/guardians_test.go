@@ -94,7 +94,7 @@ func TestGuardians_BuriedIsNotValid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if tt.m.Restarts > 0 {
+			if tt.m.Restarts > 0 || tt.m.Failovers > 0 && len(tt.m.Sets) > 1 {
 				takes.Seconds(t)
 			}
 			if testing.Short() {
