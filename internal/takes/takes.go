@@ -17,9 +17,12 @@ func Seconds(t testing.TB) {
 }
 
 // SideBySide lets n parallel tests run at a time where there are fewer processors, unless the command says how many: they wait more than
-// they compute. It is for TestMain.
+// they compute. With -short they wait for most of their time, and three times as many run. It is for TestMain.
 func SideBySide(n int) {
 	flag.Parse()
+	if testing.Short() {
+		n *= 3
+	}
 	cores := runtime.GOMAXPROCS(0)
 	if f := flag.Lookup("test.parallel"); cores < n && f.Value.String() == strconv.Itoa(cores) {
 		_ = f.Value.Set(strconv.Itoa(n))

@@ -148,6 +148,9 @@ func TestRounds_EachGuardPrevents(t *testing.T) {
 	} {
 		t.Run(tt.off.String(), func(t *testing.T) {
 			t.Parallel()
+			if tt.in.Failovers > 1 && tt.steps > 14 {
+				takes.Seconds(t)
+			}
 			tt.in.Without = tt.off
 			breaks(t, tt.in.Explore(), tt.steps)
 		})
