@@ -124,8 +124,10 @@ func firstGuardian(i int) Config {
 	}}
 }
 
-// buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter. Just before their promises have passed,
-// another server takes over, and records that the third one is its only guardian. The two reach the deposed server, and bury the node there.
+// buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter. Before
+// their promises have passed, and before it waits for a whole second between two renewals that fail,
+// another server takes over, and records that the third one is its only guardian. The two reach the
+// deposed server, and bury the node there.
 func buriedByTheDeposed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1, 1, 1}, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -142,7 +144,7 @@ func buriedByTheDeposed(i int) Config {
 			w.net.setCut(other.now.h, n.h, true)
 			w.net.setCut(n.h, other.now.h, true)
 		}
-		time.Sleep(1900*time.Millisecond + time.Duration(i)*100*time.Millisecond)
+		time.Sleep(time.Second + time.Duration(i)*100*time.Millisecond)
 		w.failover(func() { w.s.failover(w.s.Snapshot(), true) }, Fault{Some: [8]bool{1: true, 2: true}})
 		n.away(false)
 		work.Wait()
