@@ -16,8 +16,8 @@ import (
 // Advise implements [fallback.Adviser].
 func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
-		var mu sync.Mutex // protects advice and replicas: the masters are asked concurrently
-		replicas := false
+		var mu sync.Mutex     // protects advice and replicas: the masters are asked concurrently
+		var with, without int // servers with replicas, and without
 		ask, err := n.replicasNeeded(ctx)
 		if err != nil {
 			return nil, refused(err)
@@ -41,15 +41,19 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 			if err == nil {
 				advice = append(advice, need().advice(info, c.Options().Addr)...)
 			}
-			if has := info["connected_slaves"]; has != "" && has != "0" {
-				replicas = true
+			switch info["connected_slaves"] {
+			case "":
+			case "0":
+				without++
+			default:
+				with++
 			}
 			return err
 		}
 		switch c := n.conns.work.(type) {
 		case *redis.ClusterClient:
-			if err = c.ForEachMaster(ctx, one); err == nil && replicas {
-				advice = append(advice, n.slowFailover(ctx, c)...)
+			if err = c.ForEachMaster(ctx, one); err == nil {
+				advice = append(advice, n.adviceOnCluster(ctx, c, with, without)...)
 			}
 		case *redis.Client:
 			err = one(ctx, c)
@@ -148,17 +152,25 @@ func adviceOnResults(info map[string]string, addr string) []string {
 // promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has taken over: some 2 s, measured, to 4 s.
 const promotes = 4 * time.Second
 
-// slowFailover advises against a Redis Cluster with servers that miss one of them for longer than locks last without it. It does not ask again
-// where CONFIG is not permitted.
-func (n *redisSpace) slowFailover(ctx context.Context, c *redis.ClusterClient) []string {
-	if n.settings.Lease == 0 || n.noConfig.Load() {
+// adviceOnCluster is about a Redis Cluster with replicas whose servers miss one of them for longer than
+// locks last without it, or refuse all keys while one is away. It does not ask again where CONFIG is
+// not permitted.
+func (n *redisSpace) adviceOnCluster(ctx context.Context, c *redis.ClusterClient, with, without int) (advice []string) {
+	if with == 0 || n.noConfig.Load() {
 		return nil
 	}
-	told, err := c.ConfigGet(ctx, "cluster-node-timeout").Result()
+	told, err := c.ConfigGet(ctx, "cluster-*").Result()
 	if e, answered := errors.AsType[redis.Error](err); answered && strings.HasPrefix(e.Error(), "NOPERM") {
 		n.noConfig.Store(true)
 	}
-	return timeoutAdvice(told["cluster-node-timeout"], n.settings.Lease)
+	if n.settings.Lease > 0 {
+		advice = timeoutAdvice(told["cluster-node-timeout"], n.settings.Lease)
+	}
+	if without > 0 && told["cluster-require-full-coverage"] == "yes" {
+		advice = append(advice, fmt.Sprintf("cluster-require-full-coverage is yes, and %d of %d servers of the Redis Cluster have no replica: while one of them is away, soon all "+
+			"others refuse all commands, and locks of all keys are lost after coord.Options.SessionTTL, not of its own only: give each a replica, or set it to no", without, with+without))
+	}
+	return advice
 }
 
 // maxRenewEvery is the longest default of how often a session is renewed.

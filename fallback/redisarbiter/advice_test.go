@@ -171,9 +171,25 @@ func TestAdvice_OfARedisCluster(t *testing.T) {
 	await.Within(t, time.Minute, "the primary has it", func() bool {
 		return strings.Contains(nodes[0].Client(t).Info(t.Context(), "replication").Val(), "connected_slaves:1")
 	})
-	advice, err := ns.(fallback.Adviser).Advise(t.Context())
-	if err != nil || !slices.ContainsFunc(advice, func(s string) bool { return strings.HasPrefix(s, "cluster-node-timeout is 5s: ") }) {
-		t.Errorf("%q, %v", advice, err)
+	told := func(text string) bool {
+		t.Helper()
+		advice, err := ns.(fallback.Adviser).Advise(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(advice, func(s string) bool { return strings.HasPrefix(s, text) })
+	}
+	const coverage = "cluster-require-full-coverage is yes, and 2 of 3 servers of the Redis Cluster have no replica: "
+	if !told("cluster-node-timeout is 5s: ") || !told(coverage) {
+		t.Error("nothing is said of the times, or of the coverage")
+	}
+	for _, s := range append(nodes, replica) {
+		if err := s.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told(coverage) {
+		t.Error("something is said of the coverage yet")
 	}
 }
 
