@@ -70,10 +70,13 @@ var waitEnds = [...]string{"locked", "unavailable", "canceled"}
 // waitFailed counts the error of a call, nil for none, which waited for others if it did not only
 // try. It returns the error.
 func (c *Coordinator) waitFailed(try bool, err error) error {
-	var x *WaitError
+	if try || err == nil {
+		return err
+	}
+	x, waited := errors.AsType[*WaitError](err)
 	n := &c.tells.stats.gaveUp
 	switch {
-	case try || err == nil || !errors.As(err, &x) || errors.Is(err, ErrHeld):
+	case !waited || errors.Is(err, ErrHeld):
 	case errors.Is(x.Ended, context.Canceled):
 		n[endCanceled].Add(1)
 	case errors.Is(err, ErrUnavailable):

@@ -190,6 +190,9 @@ func (p Permits) Release() error {
 func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, error) {
 	for pause := firstRefusal; ; pause *= 2 {
 		p, err := s.acquireOnce(ctx, n, try)
+		if err == nil {
+			return p, nil
+		}
 		if _, other := errors.AsType[*SizeError](err); !other || try || pause > lastRefusal {
 			return p, s.c.waitFailed(try, err)
 		}

@@ -106,6 +106,19 @@ var paths = []path{
 		return func() { unlock(t)(c.TryLock(ctx, "order-4711")) }
 	}},
 	{name: "coord/own/rlock", calls: 64, setup: func(t testing.TB) func() { return read(t, nodes(t, 1, nil)[0], "order-4711") }},
+	{name: "coord/permits", calls: 64, setup: func(t testing.TB) func() {
+		s, ctx := alone(t, nil).Semaphore("order-4711", 1000), t.Context()
+		return func() {
+			p, err := s.Acquire(ctx, 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := p.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	}},
 	{name: "coord/own/context", calls: 1, setup: func(t testing.TB) func() {
 		c, ctx := nodes(t, 1, nil)[0], t.Context()
 		return func() {
