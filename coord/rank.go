@@ -1,13 +1,16 @@
 package coord
 
 // The order in which the mutexes of this package are locked, outermost first. A goroutine locks a mutex only while those
-// that it holds are further up. Two of one rank are never held at the same time.
+// that it holds are further up. Two of one rank are never held at the same time, but for sections: that
+// of a Do within another one asks the outer one while it is locked itself, and never the other way.
 //
 //	section        the context of a lock, or that Do gives to its function
 //	settling       callers of Settled
 //	cluster        streams that are up, and the session that they were told
 //	partition      keys, holds, turns and the ownership of one partition
 //	link           the state of one stream, other than what is read without a mutex
+//	readShard      what this process reads; events of a partition lock it (lease.Sharer)
+//	pool           permits of one semaphore; the same. Below it is that of pools, which lists them
 //	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others that lock nothing further
 //
 // Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their methods are called with any
@@ -15,7 +18,9 @@ package coord
 //
 // The mutexes of lockers, and of the locks of callers of Share (matesMu), are locked last, and held for no call of another type.
 //
-// With the build tag simulation the order is checked (clock_simulated.go).
+// With the build tag simulation the order of those with a rank is checked (rank_simulated.go), of
+// one Lock in 512, and of all that are locked while that is held. TryLock is not, nor are the plain
+// mutexes: those of sections, readShards, pools and lockers, and some that lock nothing further.
 type (
 	settlingRank  struct{}
 	clusterRank   struct{}

@@ -1,5 +1,6 @@
 // Package lease decides what a node does with its partitions and their keys. It is two rungs of the ladder in DESIGN.md, owner node and
-// node, as a state machine that can be stepped: it has no goroutine, clock, mutex, context, input or output.
+// node, as a state machine that can be stepped: it has no goroutine, clock, mutex, context, input or output, and waits for nothing. (It closes the channel of [Partition.Wanted],
+// and calls [Link] and [Sharer], behind which the caller's mutexes and clocks are.)
 //
 // An event is a method of [Partition]. It gets a reading of the clock, looks at a [View] of the other nodes where it has to,
 // changes the partition, and adds to [Effects] what has to happen outside. Its caller (package coord) holds a mutex during the
