@@ -9,9 +9,10 @@
 //		// l.Fence() rises with each lock of the key.
 //	})
 //
-// Its types and errors are those of package coord, which has the documentation of the API, and lists
-// the methods by what they are for. A program with another arbiter, without a cluster, or with another
-// membership, calls coord.New, and links less: this package links memberlist and go-redis.
+// Its types and errors are those of package coord, which has the documentation of the API, and
+// lists the methods by what they are for. A program with another arbiter, without a cluster, or
+// with another membership, calls coord.New, and links less: this package links memberlist and
+// go-redis.
 //
 // Three things to know before production:
 //
@@ -44,7 +45,8 @@ type (
 	Lock = coord.Lock
 	// A ReadLock is a granted lock for reading, beside other readers.
 	ReadLock = coord.ReadLock
-	// A Semaphore has permits, of which callers of all processes together have no more than there are.
+	// A Semaphore has permits, of which callers of all processes together have no more than there
+	// are.
 	Semaphore = coord.Semaphore
 	// Permits are some of a semaphore's that a caller has.
 	Permits = coord.Permits
@@ -113,15 +115,18 @@ func ForReading(keys ...string) []Claim { return coord.ForReading(keys...) }
 // ForWriting returns claims of keys for writing, for LockClaims.
 func ForWriting(keys ...string) []Claim { return coord.ForWriting(keys...) }
 
-// WithLabel is coord.WithLabel: a context that names the caller of Lock for those that look at the key.
+// WithLabel is coord.WithLabel: a context that names the caller of Lock for those that look at the
+// key.
 func WithLabel(ctx context.Context, label string) context.Context {
 	return coord.WithLabel(ctx, label)
 }
 
-// WithLocker is coord.WithLocker: a context for a caller that locks one key after another, so that a circle of such callers is found.
+// WithLocker is coord.WithLocker: a context for a caller that locks one key after another, so that
+// a circle of such callers is found.
 func WithLocker(ctx context.Context) context.Context { return coord.WithLocker(ctx) }
 
-// Share is coord.Share: it runs fn once for all callers of all processes that ask at the same time, and keeps the result.
+// Share is coord.Share: it runs fn once for all callers of all processes that ask at the same time,
+// and keeps the result.
 func Share[T any](ctx context.Context, locks *Coordinator, key string, opts *ShareOptions[T],
 	fn func(ctx context.Context, fence Fence) (T, error)) (T, error) {
 	return coord.Share(ctx, locks, key, opts, fn)
@@ -135,8 +140,8 @@ func Unshare(ctx context.Context, locks *Coordinator, key string, store coord.Sh
 // Options are the options of [Open]. The zero value of each field means its default, and a nil
 // *Options means all defaults.
 type Options struct {
-	// Namespace is coord.Options.Namespace: it keeps the locks of an application apart from those of
-	// others on the same Redis. Default "holdfast".
+	// Namespace is coord.Options.Namespace: it keeps the locks of an application apart from those
+	// of others on the same Redis. Default "holdfast".
 	Namespace string
 
 	// Name is coord.Options.Name: the name of this process in logs. Default: the host's name.
@@ -149,8 +154,8 @@ type Options struct {
 	// Logger is coord.Options.Logger. Nil: silent.
 	Logger *slog.Logger
 
-	// Redis has the options of the arbiter: Replicas, to be set where Redis has replicas, and ColdStart
-	// for a Redis that is known to be new. Nil: the defaults.
+	// Redis has the options of the arbiter: Replicas, to be set where Redis has replicas, and
+	// ColdStart for a Redis that is known to be new. Nil: the defaults.
 	Redis *RedisOptions
 
 	// More has all other options of coordinators and of the cluster. Fields above that are not zero
@@ -160,11 +165,12 @@ type Options struct {
 
 // Open opens a coordinator with the client's Redis as its arbiter, as a node of the namespace's
 // cluster. Close it when the process ends. The client stays the caller's, and outlives the
-// coordinator. It blocks as coord.New does; opts may be nil. Give Close a context with a deadline: it
-// waits for locks that are in use until that ends.
+// coordinator. It blocks as coord.New does; opts may be nil. Give Close a context with a deadline:
+// it waits for locks that are in use until that ends.
 //
-// A new namespace on a Redis that has just been started grants nothing for Grace (12 s), as the server may
-// be one that has lost its data. Options.Redis.ColdStart says that it has not, as in tests and development.
+// A new namespace on a Redis that has just been started grants nothing for Grace (12 s), as the
+// server may be one that has lost its data. Options.Redis.ColdStart says that it has not, as in
+// tests and development.
 //
 // Errors are those of coord.New; one of an option names the field of coord.Options.
 func Open(ctx context.Context, client redis.UniversalClient, opts *Options) (*Coordinator, error) {

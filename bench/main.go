@@ -13,8 +13,8 @@
 //
 // It starts a redis-server of its own unless it is given one, measures both sides of each
 // comparison in the same run and by turns, and prints a table for each subject, below it all
-// figures of each lock, beside those of the best rival and of the floor, and what must hold. -h says
-// what the subjects are about. Rivals that are not installed are not run.
+// figures of each lock, beside those of the best rival and of the floor, and what must hold. -h
+// says what the subjects are about. Rivals that are not installed are not run.
 //
 // The machine need not be quiet: what is compared is measured at nearly the same time, and only
 // ratios are judged.

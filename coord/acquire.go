@@ -11,7 +11,8 @@ import (
 // startAcquiring makes the calls of Acquire, in the background. p.mu is held.
 func (p *partition) startAcquiring() { p.c.background(p.acquireOwnership) }
 
-// acquireOwnership takes the partition if no live session owns it. Then requests that wait for it are served or sent away.
+// acquireOwnership takes the partition if no live session owns it. Then requests that wait for it
+// are served or sent away.
 func (p *partition) acquireOwnership() {
 	defer func() { // also if a trace function ends the goroutine
 		var a after
@@ -79,7 +80,8 @@ func (p *partition) tryAcquire(s *session) {
 	}
 }
 
-// serve begins to grant the partition's keys, if the answer came in time. It reports whether it does.
+// serve begins to grant the partition's keys, if the answer came in time. It reports whether it
+// does.
 func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) bool {
 	var a after
 	now := p.lock()
@@ -92,8 +94,8 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 	return served
 }
 
-// unserved demotes a record that names this session though it does not serve it (rule 6), once everything announced at
-// that epoch has passed.
+// unserved demotes a record that names this session though it does not serve it (rule 6), once
+// everything announced at that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	now := p.lock()
 	// A session that is over by this node's clock ends its ownerships at the arbiter's, M later:
@@ -110,15 +112,16 @@ func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	p.c.called(OpOwnership, start, err)
 }
 
-// forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It reports false if it is
-// served already.
+// forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It
+// reports false if it is served already.
 func (p *partition) forswear(epoch uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Forswear(epoch)
 }
 
-// look finds out whether the arbiter's record names this node though it does not serve the partition, and mends that.
+// look finds out whether the arbiter's record names this node though it does not serve the
+// partition, and mends that.
 func (p *partition) look(s *session) {
 	ctx, cancel := context.WithTimeout(p.c.life.ctx, p.c.opts.CallTimeout)
 	defer cancel()
@@ -135,8 +138,8 @@ func (p *partition) look(s *session) {
 	p.NotNamed()
 }
 
-// pressOwner asks the owner of a partition that should be this node's to demote it, if there is no other way: there has been
-// no stream to it for a while, and the ring is stable.
+// pressOwner asks the owner of a partition that should be this node's to demote it, if there is no
+// other way: there has been no stream to it for a while, and the ring is stable.
 func (p *partition) pressOwner(r fallback.Record) {
 	x := p.c.cluster
 	if x.linkTo(r.Owner) != nil || !x.ring.View().Stable() {

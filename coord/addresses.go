@@ -124,8 +124,8 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	return hostaddr.Choose(ctx, targets)
 }
 
-// atServers says for an error where the arbiter is, "" where that is not known. What is before an "@"
-// is left out: a URL in the place of an address may have a password there.
+// atServers says for an error where the arbiter is, "" where that is not known. What is before an
+// "@" is left out: a URL in the place of an address may have a password there.
 func (c *Coordinator) atServers() string {
 	l, ok := c.remote.arbiter.(fallback.Locator)
 	if !ok {

@@ -28,9 +28,10 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 	}
 }
 
-// leastGrant returns for how long an owner's grant to another node is good at least: for so long that
-// its row can be written, as [cluster.keepAdopting] does when the owner announces no more. An owner
-// that meets the arbiter and its guardians as often as it should has more than that left at any time.
+// leastGrant returns for how long an owner's grant to another node is good at least: for so long
+// that its row can be written, as [cluster.keepAdopting] does when the owner announces no more. An
+// owner that meets the arbiter and its guardians as often as it should has more than that left at
+// any time.
 func (o *Options) leastGrant() time.Duration {
 	if o.takeover() > 0 {
 		return min(o.RetryEvery, o.promises().Valid()/4)
@@ -41,8 +42,8 @@ func (o *Options) leastGrant() time.Duration {
 // probes is how many partitions' holds an arbiter that is away is asked to adopt at the same time.
 const probes = 2
 
-// passes is how many passes may be under way at the same time: holds may lose their owners while one
-// waits for answers.
+// passes is how many passes may be under way at the same time: holds may lose their owners while
+// one waits for answers.
 const passes = 3
 
 // adopting is the passes that are under way.
@@ -128,8 +129,8 @@ func (x *adopting) running() bool {
 }
 
 // adoptTimeout is after how long a pass of keepAdopting goes on without the answer to a call. Where
-// there is Cluster.Takeover owners announce no more than Valid: a call that is made again has to end
-// before.
+// there is Cluster.Takeover owners announce no more than Valid: a call that is made again has to
+// end before.
 func (o *Options) adoptTimeout() time.Duration {
 	if o.takeover() > 0 {
 		return min(o.CallTimeout, o.promises().Valid()/2)
@@ -153,8 +154,8 @@ func (x *cluster) adoptNow() {
 	}
 }
 
-// moment is for how long keepAdopting waits at least from one look to the next: less than the time for which a hold is due, or good
-// when it is granted.
+// moment is for how long keepAdopting waits at least from one look to the next: less than the time
+// for which a hold is due, or good when it is granted.
 func (o *Options) moment() time.Duration { return min(o.RetryEvery, o.pingEvery()) / 4 }
 
 // keepAdopting gets rows for holds that their owners do not answer for any longer, until the
@@ -195,7 +196,8 @@ func (x *cluster) keepAdopting() {
 		if soon < when.Back { // the owner may have more to say by now
 			x.pingAll()
 		}
-		// Other partitions first each time: where some servers of several are down, theirs are not always in front.
+		// Other partitions first each time: where some servers of several are down, theirs are not
+		// always in front.
 		rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		most := passes
 		if when.Silent && !x.c.spreads() { // to find out; keepAdopting is told when it answers again
@@ -213,8 +215,8 @@ func (x *cluster) keepAdopting() {
 		if under.running() {
 			soon = min(soon, jitter(o.RetryEvery))
 		}
-		// An owner may answer, but for less and less. How long before its deadline a hold is adopted is never less than a
-		// look.
+		// An owner may answer, but for less and less. How long before its deadline a hold is
+		// adopted is never less than a look.
 		pause := max(min(soon, o.pingEvery()), moment)
 		timer.Reset(pause)
 		due = x.c.now().Add(pause)

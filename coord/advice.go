@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// adviseEvery is the number of renewals between two looks at the arbiter's settings, which an operator
-// may change while the server runs.
+// adviseEvery is the number of renewals between two looks at the arbiter's settings, which an
+// operator may change while the server runs.
 const adviseEvery = 12
 
 // advised is what the log says of the arbiter's settings.
@@ -73,7 +73,8 @@ func (x *advised) fresh(texts []string, unfit string) []bool {
 	return fresh
 }
 
-// adviseNowAndThen looks at the settings again when it is time to. One goroutine calls it at a time.
+// adviseNowAndThen looks at the settings again when it is time to. One goroutine calls it at a
+// time.
 func (c *Coordinator) adviseNowAndThen() {
 	if c.remote.advised.renewals++; c.remote.advised.renewals >= adviseEvery {
 		c.advise()

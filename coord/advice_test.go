@@ -45,7 +45,8 @@ func TestAdvice_APolicyThatIsChangedWhileTheServerRuns(t *testing.T) {
 	}
 }
 
-// A process that starts at a server with Redis's default replication says which settings to use; one that waits for replicas does not.
+// A process that starts at a server with Redis's default replication says which settings to use;
+// one that waits for replicas does not.
 func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
 	t.Parallel()
 	s, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)

@@ -39,26 +39,27 @@ func (s Locks) Unlock() error {
 	return errors.Join(errs...)
 }
 
-// LockAll waits for all of the keys until ctx ends, and returns with all of them locked. With an error
-// none is. A key that is given twice is locked once; of no keys there is nothing to wait for.
+// LockAll waits for all of the keys until ctx ends, and returns with all of them locked. With an
+// error none is. A key that is given twice is locked once; of no keys there is nothing to wait for.
 //
-// Two callers that each lock several keys by one call of LockAll, TryLockAll or DoAll never wait for
-// each other in a circle, in whatever order they give them: a caller that waits for a key holds only
-// keys that come earlier in an order that is the same in all processes (partition, then key). So a
-// caller must not call LockAll while it holds another lock that others lock in the same way.
+// Two callers that each lock several keys by one call of LockAll, TryLockAll or DoAll never wait
+// for each other in a circle, in whatever order they give them: a caller that waits for a key holds
+// only keys that come earlier in an order that is the same in all processes (partition, then key).
+// So a caller must not call LockAll while it holds another lock that others lock in the same way.
 //
-// Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter, are
-// asked for at the same time, and each other node in one write. Each that is not free is waited for in turn. Keys that other nodes keep
-// for their next callers ([Handoff].Linger) are asked for twice, once in vain: their owner has them given back meanwhile. It keeps no
-// request for them, as a caller that waits for one key must not be granted a later one.
+// Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter,
+// are asked for at the same time, and each other node in one write. Each that is not free is waited
+// for in turn. Keys that other nodes keep for their next callers ([Handoff].Linger) are asked for
+// twice, once in vain: their owner has them given back meanwhile. It keeps no request for them, as
+// a caller that waits for one key must not be granted a later one.
 //
 // Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
 func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {
 	return writes(c.lockAll(ctx, ForWriting(keys...), false))
 }
 
-// TryLockAll is LockAll for callers that do not want to wait for others: if one of the keys is not free
-// it returns an error at once, as [Coordinator.TryLock] does, and leaves none locked.
+// TryLockAll is LockAll for callers that do not want to wait for others: if one of the keys is not
+// free it returns an error at once, as [Coordinator.TryLock] does, and leaves none locked.
 func (c *Coordinator) TryLockAll(ctx context.Context, keys ...string) (Locks, error) {
 	return writes(c.lockAll(ctx, ForWriting(keys...), true))
 }
@@ -75,18 +76,19 @@ func writes(all []granted, err error) (Locks, error) {
 	return locks, nil
 }
 
-// DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns, panics or
-// calls runtime.Goexit. fn's context has the values and the deadline of ctx and ends with it, and also when one of the
-// locks is lost or unlocked, with that as its cause; fn has to heed it. It carries the locks: see [ErrHeld].
+// DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns,
+// panics or calls runtime.Goexit. fn's context has the values and the deadline of ctx and ends with
+// it, and also when one of the locks is lost or unlocked, with that as its cause; fn has to heed
+// it. It carries the locks: see [ErrHeld].
 //
-// DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is [ErrLost]
-// as well, even if fn returned nil.
+// DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is
+// [ErrLost] as well, even if fn returned nil.
 func (c *Coordinator) DoAll(ctx context.Context, keys []string, fn func(ctx context.Context, locks Locks) error) (err error) {
 	return c.DoClaims(ctx, ForWriting(keys...), func(ctx context.Context, s Claimed) error { return fn(ctx, s.Writes) })
 }
 
-// eagerRounds is how often LockAll asks for all the keys that it lacks at the same time. After that it
-// waits for one after the other: among busy keys another round would be in vain.
+// eagerRounds is how often LockAll asks for all the keys that it lacks at the same time. After that
+// it waits for one after the other: among busy keys another round would be in vain.
 const eagerRounds = 3
 
 // A granted is a lock of one of several keys: l, or r if the key was claimed for reading.
@@ -179,8 +181,8 @@ func (c *Coordinator) lockAll(ctx context.Context, claims []Claim, try bool) ([]
 	return locks, nil
 }
 
-// inOrder returns the claims, one for each key, in the order in which every process waits for them. A key that is claimed for
-// reading and for writing is claimed for writing.
+// inOrder returns the claims, one for each key, in the order in which every process waits for them.
+// A key that is claimed for reading and for writing is claimed for writing.
 func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
 	for _, x := range claims {
 		if err := validateOwn(x.Key); err != nil {
@@ -202,9 +204,9 @@ func (c *Coordinator) inOrder(claims []Claim) ([]Claim, error) {
 	return once, nil
 }
 
-// tryEach locks keys without waiting for others, and returns how many of the first ones it got, with the
-// error of the one after these. It keeps none of the rest: a caller that waits for a key must not hold a
-// later one.
+// tryEach locks keys without waiting for others, and returns how many of the first ones it got,
+// with the error of the one after these. It keeps none of the rest: a caller that waits for a key
+// must not hold a later one.
 func (c *Coordinator) tryEach(ctx context.Context, claims []Claim, locks []granted) (int, error) {
 	errs := make([]error, len(claims))
 	var work sync.WaitGroup
@@ -271,8 +273,9 @@ type asking struct {
 	w     *lease.Waiter
 }
 
-// askTogether asks other nodes for keys that no caller of this process uses: each node for all of its keys in one write. Other keys are
-// left out. Those for reading are asked for, and to be claimed yet. done is called when all have been awaited.
+// askTogether asks other nodes for keys that no caller of this process uses: each node for all of
+// its keys in one write. Other keys are left out. Those for reading are asked for, and to be
+// claimed yet. done is called when all have been awaited.
 func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []asking, done func()) {
 	var ends []func()
 	done = func() {
@@ -315,8 +318,8 @@ func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []
 	return asked, done
 }
 
-// send queues the caller for a key that is not in use here, and is not this node's. What it sends stays in a. It returns no waiter, and
-// has done nothing, if the key is another one.
+// send queues the caller for a key that is not in use here, and is not this node's. What it sends
+// stays in a. It returns no waiter, and has done nothing, if the key is another one.
 func (x *attempt) send(a *after) (k *lease.Key, w *lease.Waiter) {
 	p := x.p
 	now := p.lock()

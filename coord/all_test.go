@@ -89,9 +89,8 @@ func TestLockAll_AllOrNothing(t *testing.T) {
 	})
 }
 
-// A caller that waits for a key holds none that come later: so callers do not wait for each other in a
-// circle, in one process and in several.
-// over is a context whose time is up once it was asked.
+// A caller that waits for a key holds none that come later: so callers do not wait for each other
+// in a circle, in one process and in several. over is a context whose time is up once it was asked.
 type over struct {
 	context.Context
 	asked atomic.Bool
@@ -191,7 +190,8 @@ func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
 	})
 }
 
-// Keys of another node are had all, with the caller's label, or none: also if one is busy, or a function of Options.Trace panics.
+// Keys of another node are had all, with the caller's label, or none: also if one is busy, or a
+// function of Options.Trace panics.
 func TestLockAll_OfAnotherNode(t *testing.T) {
 	t.Parallel()
 	store, o, other := fallback.NewMemory(), unhurried(), unhurried()
@@ -373,7 +373,8 @@ func TestDoClaims_Context(t *testing.T) {
 	})
 }
 
-// Callers that claim the same keys in several orders and modes do not wait for each other in a circle.
+// Callers that claim the same keys in several orders and modes do not wait for each other in a
+// circle.
 func TestLockClaims_NoCircle(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		nodes := []*coord.Coordinator{start(t, a, nil), start(t, a, nil), start(t, a, nil)}

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// confirmations tracks the earliest time at which any partition owned by this node was last confirmed. A Pong announces no
-// deadline later than that plus the lease.
+// confirmations tracks the earliest time at which any partition owned by this node was last
+// confirmed. A Pong announces no deadline later than that plus the lease.
 type confirmations struct {
 	mu     mutex[leafRank] // protects what follows
 	oldest time.Time
@@ -22,8 +22,8 @@ func (x *confirmations) add(confirmed time.Time) {
 	x.oldest, x.since = lease.Earlier(x.oldest, confirmed), lease.Earlier(x.since, confirmed)
 }
 
-// begin comes before a look at all ownerships, one by one, and end after it: noteConfirmations. The look
-// may have passed a partition when that begins to be owned: since counts those.
+// begin comes before a look at all ownerships, one by one, and end after it: noteConfirmations. The
+// look may have passed a partition when that begins to be owned: since counts those.
 func (x *confirmations) begin() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,7 +40,8 @@ func (x *confirmations) end(oldest time.Time) {
 	}
 }
 
-// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce no later deadline than that and the lease.
+// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce
+// no later deadline than that and the lease.
 func (c *Coordinator) noteConfirmations() {
 	if c.cluster == nil {
 		return
@@ -58,8 +59,8 @@ func (c *Coordinator) noteConfirmations() {
 	c.remote.confirmations.end(oldest)
 }
 
-// answersFor is for how long everything is good that this node serves, by the clock that says less: what
-// it announces to others. c.remote.confirmations is locked.
+// answersFor is for how long everything is good that this node serves, by the clock that says less:
+// what it announces to others. c.remote.confirmations is locked.
 func (x *cluster) answersFor(now time.Time) time.Duration {
 	c := x.c
 	s := c.sessions.current()

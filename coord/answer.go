@@ -94,8 +94,8 @@ func (c *Coordinator) process() Process {
 	return p
 }
 
-// answer answers a question about this node. Where there are many keys it takes half a CallTimeout at most, so that the answer
-// comes in time, and ends early with ctx.
+// answer answers a question about this node. Where there are many keys it takes half a CallTimeout
+// at most, so that the answer comes in time, and ends early with ctx.
 func (c *Coordinator) answer(ctx context.Context, q question) reply {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout/2)
 	defer cancel()
@@ -209,8 +209,8 @@ func (c *Coordinator) partOf(key string) keyPart {
 	return k
 }
 
-// survey calls f with each key of this process that is held or waited for, until it has seen all or ctx ends. It returns how many keys
-// it has not looked at then. f is called without a mutex.
+// survey calls f with each key of this process that is held or waited for, until it has seen all or
+// ctx ends. It returns how many keys it has not looked at then. f is called without a mutex.
 func (c *Coordinator) survey(ctx context.Context, f func(*lease.Glance)) (left int) {
 	now := c.moment()
 	var seen []lease.Glance
@@ -256,7 +256,8 @@ func heaviest(a, b weighed) int {
 	return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.name, b.name))
 }
 
-// topHere returns the first keys of this process in an order, and how many keys it has not looked at when ctx ended.
+// topHere returns the first keys of this process in an order, and how many keys it has not looked
+// at when ctx ended.
 func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart, left int) {
 	if most == 0 {
 		return nil, 0
@@ -285,8 +286,8 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart
 	return keys, left
 }
 
-// heldHere returns the keys that callers of this process have locked, sorted, how many were left out, and how many keys it has
-// not looked at when ctx ended.
+// heldHere returns the keys that callers of this process have locked, sorted, how many were left
+// out, and how many keys it has not looked at when ctx ended.
 func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more, left int) {
 	var names []string
 	left = c.survey(ctx, func(g *lease.Glance) {

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// An attempt is a call of Lock or TryLock that takes the long way. queue, once, refuse, beside and ask
-// are called with the partition's mutex held, and free it. join leaves it held. The others are called
-// without it. A zero Lock without an error means that there has to be another try.
+// An attempt is a call of Lock or TryLock that takes the long way. queue, once, refuse, beside and
+// ask are called with the partition's mutex held, and free it. join leaves it held. The others are
+// called without it. A zero Lock without an error means that there has to be another try.
 type attempt struct {
 	c     *Coordinator
 	p     *partition
@@ -29,7 +29,8 @@ type attempt struct {
 	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
 }
 
-// queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample of the waits.
+// queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample
+// of the waits.
 func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	c, p := x.c, x.p
 	if p.Sampled() || c.opts.Trace.Granted != nil || c.opts.Trace.Waited != nil || !own {
@@ -115,7 +116,8 @@ func (x *attempt) tellFailed(err error) error {
 	return err
 }
 
-// orLocked returns the reason why a key is not to be had, which is that it is locked if there is no other.
+// orLocked returns the reason why a key is not to be had, which is that it is locked if there is no
+// other.
 func orLocked(reason error) error {
 	if reason == nil {
 		return ErrLocked
@@ -123,8 +125,9 @@ func orLocked(reason error) error {
 	return reason
 }
 
-// beside is for a key that this process reads. A caller that will not wait for the readers is sent away before it asks for the
-// key: that would let no more of them in, for nothing. If there are none at the moment it waits for none.
+// beside is for a key that this process reads. A caller that will not wait for the readers is sent
+// away before it asks for the key: that would let no more of them in, for nothing. If there are
+// none at the moment it waits for none.
 func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 	x.reads = true
 	x.p.Tidy(k) // it may have been made for this caller
@@ -140,7 +143,8 @@ func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 	return Lock{}, nil
 }
 
-// again waits for a moment, and reports whether to try again: the grantor may not know yet what this process has given back for this try.
+// again waits for a moment, and reports whether to try again: the grantor may not know yet what
+// this process has given back for this try.
 func (x *attempt) again(err error) bool {
 	if !x.try || !x.gave || x.pause >= lastRoom || !errors.Is(err, ErrLocked) || errors.Is(err, ErrHeld) {
 		return false

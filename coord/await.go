@@ -36,7 +36,8 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 	return l, nil
 }
 
-// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the caller could have it.
+// wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the
+// caller could have it.
 func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
 	s, key := w.Value, x.key
 	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w, x.late) {
@@ -81,7 +82,8 @@ func (l Lock) pass() {
 }
 
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
-// wait for a connection. It reports false if the waiter has left the queue. late is closed when that is over; nil: it begins now.
+// wait for a connection. It reports false if the waiter has left the queue. late is closed when
+// that is over; nil: it begins now.
 func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
 	var rung <-chan time.Time
 	if late == nil {
@@ -101,7 +103,8 @@ func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Wait
 	return !p.leaveQueue(k, w)
 }
 
-// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says more.
+// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says
+// more.
 func (c *Coordinator) answerIn() time.Duration { return c.opts.CallTimeout * 9 / 8 }
 
 // leaveQueue takes a waiter out of the queue, if it has not got its turn.

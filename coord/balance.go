@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// yours tells a node that it should own a partition, which as a rule has no owner now: it asks the arbiter.
+// yours tells a node that it should own a partition, which as a rule has no owner now: it asks the
+// arbiter.
 func (x *cluster) yours(p uint32) {
 	flag := uint8(lease.FlagYours)
 	if x.self.leaving.Load() {
@@ -22,11 +23,13 @@ func (x *cluster) yours(p uint32) {
 	}
 }
 
-// balancers is how many partitions are taken at the same time. Fewer are given back, as each has no owner until its next one has
-// made two calls more: leavers by a node that leaves, and givers by all nodes together to one that comes.
+// balancers is how many partitions are taken at the same time. Fewer are given back, as each has no
+// owner until its next one has made two calls more: leavers by a node that leaves, and givers by
+// all nodes together to one that comes.
 const balancers, leavers, givers = 16, 4, 8
 
-// balance brings what this node owns to what it should own, whenever something has changed, until the coordinator stops.
+// balance brings what this node owns to what it should own, whenever something has changed, until
+// the coordinator stops.
 func (x *cluster) balance() {
 	c := x.c
 	timer := time.NewTimer(0)
@@ -112,7 +115,8 @@ func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
 	return ok && l.agrees(v.Fingerprint())
 }
 
-// takeable leaves out partitions with an owner that is not known to be dead: one read for many tells.
+// takeable leaves out partitions with an owner that is not known to be dead: one read for many
+// tells.
 func (x *cluster) takeable(list []*partition) []*partition {
 	c := x.c
 	var good []*partition

@@ -28,8 +28,8 @@ func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
 	return ns
 }
 
-// A key that a dead process has is freed also while the cluster does not come to rest, as in a cut for whose length others go on
-// asking for partitions.
+// A key that a dead process has is freed also while the cluster does not come to rest, as in a cut
+// for whose length others go on asking for partitions.
 func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -81,8 +81,8 @@ func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	}
 }
 
-// As long as the arbiter says that this node owns a partition, and the node does not, no caller gets its keys. One that only tries must not
-// ask again and again meanwhile.
+// As long as the arbiter says that this node owns a partition, and the node does not, no caller
+// gets its keys. One that only tries must not ask again and again meanwhile.
 func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
@@ -118,7 +118,8 @@ func TestTryLockDoesNotAskWithoutEnd(t *testing.T) {
 	}
 }
 
-// So it is while the arbiter does not take partitions back, as a part of it may be down: the balance waits for that.
+// So it is while the arbiter does not take partitions back, as a part of it may be down: the
+// balance waits for that.
 func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -167,7 +168,8 @@ func TestTheDeadAreFoundWhileAPartitionCannotBeGivenBack(t *testing.T) {
 	t.Fatal("the node owns none of the keys")
 }
 
-// An owner that does not answer is asked once to give a partition back, and not for as long as callers wait: it may be dead.
+// An owner that does not answer is asked once to give a partition back, and not for as long as
+// callers wait: it may be dead.
 func TestRevoke_OncePerEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fallback.NewMemory()

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// What a lock costs when no server is asked: over the memory arbiter, so even a hold costs no round trip. Beside each
-// benchmark is the same with what the language has.
+// What a lock costs when no server is asked: over the memory arbiter, so even a hold costs no round
+// trip. Beside each benchmark is the same with what the language has.
 
 func benchmarked(b *testing.B) *coord.Coordinator {
 	b.Helper()
@@ -100,7 +100,8 @@ func BenchmarkHandOverChannel(b *testing.B) {
 	})
 }
 
-// Two goroutines that wake each other: what a hand-over costs at least. An operation is one of the two.
+// Two goroutines that wake each other: what a hand-over costs at least. An operation is one of the
+// two.
 func BenchmarkHandOverPingPong(b *testing.B) {
 	ping, pong := make(chan struct{}), make(chan struct{})
 	var work sync.WaitGroup
@@ -166,7 +167,8 @@ func BenchmarkKeysMutex(b *testing.B) {
 	})
 }
 
-// A key of a partition that this node owns, which no other one wants: routing, clock check and fence included.
+// A key of a partition that this node owns, which no other one wants: routing, clock check and
+// fence included.
 func BenchmarkOwn(b *testing.B) {
 	c := join(b, fallback.NewMemory(), quick())
 	settle(b, 61, c)
@@ -212,7 +214,8 @@ func BenchmarkClockSince(b *testing.B) {
 	}
 }
 
-// Keys of another node's, of which nothing is kept: a request, a grant and a release each, by 64 callers.
+// Keys of another node's, of which nothing is kept: a request, a grant and a release each, by 64
+// callers.
 func BenchmarkForward(b *testing.B) {
 	a := fallback.NewMemory()
 	o := quick()

@@ -9,16 +9,18 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A block is permits that this process has, under one hold, and the callers that use them. It lasts from one caller to the next: it is
-// given back when it is not used for blockIdle, or when others want permits.
+// A block is permits that this process has, under one hold, and the callers that use them. It lasts
+// from one caller to the next: it is given back when it is not used for blockIdle, or when others
+// want permits.
 //
-// A block that is wanted is shut: it has no permits for further callers. Those that are not used are given back at once, though others
-// are: the process asks for a hold of the block with as many permits as are in use, which the grantor lets in beside the larger one,
-// and then gives that back (see fallback.Mode.Block). So at each moment a hold has at least the permits that callers have. A pool's
-// mutex protects the fields.
+// A block that is wanted is shut: it has no permits for further callers. Those that are not used
+// are given back at once, though others are: the process asks for a hold of the block with as many
+// permits as are in use, which the grantor lets in beside the larger one, and then gives that back
+// (see fallback.Mode.Block). So at each moment a hold has at least the permits that callers have. A
+// pool's mutex protects the fields.
 type block struct {
-	// What Acquire and Release of a permit that the process has look at comes first: a caller comes back from elsewhere, and each line of
-	// the cache is a wait for memory.
+	// What Acquire and Release of a permit that the process has look at comes first: a caller comes
+	// back from elsewhere, and each line of the cache is a wait for memory.
 	pool   *pool
 	pledge *lease.Pledge // until when lock is in force
 	uses   []permitUse
@@ -66,8 +68,9 @@ type blockSpell struct {
 	watched     bool // a caller has asked whether permits are wanted
 }
 
-// blockIdle and blockLingers are for how long, and for how many Lingers, a block is kept at least that is not used: callers come in bursts,
-// and one that finds no block waits for another process. A block that is wanted makes way at once.
+// blockIdle and blockLingers are for how long, and for how many Lingers, a block is kept at least
+// that is not used: callers come in bursts, and one that finds no block waits for another process.
+// A block that is wanted makes way at once.
 const (
 	blockIdle    = time.Second
 	blockLingers = 20
@@ -98,7 +101,8 @@ func (p *pool) newBlock(l Lock, size uint32, number uint64, n uint32) (*block, P
 	return b, x
 }
 
-// share lets the events of the partition know that callers share the lock, which is the block's, and may look at the pledge.
+// share lets the events of the partition know that callers share the lock, which is the block's,
+// and may look at the pledge.
 func (b *block) share(l Lock, pledge *lease.Pledge) {
 	l.endsWith(func(cause error) { b.ended(l.fence, cause) })
 	var a after
@@ -247,7 +251,8 @@ func (b *block) endIfLapsed() {
 	}
 }
 
-// inForce reports whether the hold is in force by both clocks, now. If so, it is for as long as the pledge says.
+// inForce reports whether the hold is in force by both clocks, now. If so, it is for as long as the
+// pledge says.
 func (b *block) inForce() bool {
 	if b.extend() {
 		return true
@@ -345,8 +350,8 @@ func (b *block) Stays(now lease.Moment) lease.Moment {
 	return first
 }
 
-// ended is when a lock has ended. It runs no code of the user's, as the partition's mutex is held. One that was replaced by a smaller one
-// is none of the block's.
+// ended is when a lock has ended. It runs no code of the user's, as the partition's mutex is held.
+// One that was replaced by a smaller one is none of the block's.
 func (b *block) ended(fence uint64, cause error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()
@@ -372,7 +377,8 @@ func (b *block) lose(cause error) {
 	}
 }
 
-// loss returns why the callers' permits were lost, as the block's hold was; nil if it was not. The mutex is held.
+// loss returns why the callers' permits were lost, as the block's hold was; nil if it was not. The
+// mutex is held.
 func (b *block) loss() error {
 	if b.end.cause == nil { // as a rule
 		return nil
@@ -411,8 +417,8 @@ func (b *block) linger() {
 	}
 }
 
-// callers returns how many permits of the block no caller has, how many callers have some, and the labels of those, sorted, so many
-// at most.
+// callers returns how many permits of the block no caller has, how many callers have some, and the
+// labels of those, sorted, so many at most.
 func (b *block) callers() (free, n int, labels []string) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()

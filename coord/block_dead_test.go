@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// The permits of a process that crashed are free soon after its session is dead, also where the arbiter names another process's block as
-// the one in the way: it names the oldest.
+// The permits of a process that crashed are free soon after its session is dead, also where the
+// arbiter names another process's block as the one in the way: it names the oldest.
 func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
 	type acquirer = func(context.Context, *coord.Semaphore) (coord.Permits, error)
 	waits := func(ctx context.Context, s *coord.Semaphore) (coord.Permits, error) { return s.Acquire(ctx, 5) }
@@ -61,7 +61,8 @@ func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
 	}
 }
 
-// They are found soon also where callers wait for a great many keys: that one is looked at does not forget when the others are to be.
+// They are found soon also where callers wait for a great many keys: that one is looked at does not
+// forget when the others are to be.
 func TestBlock_OfADeadSession_ManyKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		const n = 600

@@ -82,8 +82,8 @@ func TestBlock_IsLostAfterItWasMadeSmallerTwice(t *testing.T) {
 	w.release(w.acquire(10), nil)
 }
 
-// It may also do so, and its last caller leave, before callers share the second hold, which is given
-// back by then.
+// It may also do so, and its last caller leave, before callers share the second hold, which is
+// given back by then.
 func TestBlock_IsSmallerStillBeforeItsHoldIsShared(t *testing.T) {
 	t.Parallel()
 	w := newTwice(t)

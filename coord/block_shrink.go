@@ -16,8 +16,8 @@ type shrinking struct {
 	done   chan struct{}
 }
 
-// relax gives the block back if it was not used since it was called last, or most of it if it was used little. Otherwise it is called
-// again.
+// relax gives the block back if it was not used since it was called last, or most of it if it was
+// used little. Otherwise it is called again.
 func (b *block) relax(every time.Duration) {
 	c := b.pool.c
 	b.pool.mu.Lock()
@@ -49,7 +49,8 @@ func (b *block) shrink() {
 	b.startShrink(used)
 }
 
-// startShrink asks for a hold of n permits of the block, as many at least as callers have. The mutex is held.
+// startShrink asks for a hold of n permits of the block, as many at least as callers have. The
+// mutex is held.
 func (b *block) startShrink(n uint32) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &shrinking{cancel, make(chan struct{})}
@@ -133,7 +134,8 @@ func (b *block) shed(was, l Lock) {
 	b.settle()
 }
 
-// askAgain asks for a smaller block some time after that failed, while others wait for what is not used. The mutex is held.
+// askAgain asks for a smaller block some time after that failed, while others wait for what is not
+// used. The mutex is held.
 func (b *block) askAgain() {
 	c := b.pool.c
 	if b.end.again != nil {

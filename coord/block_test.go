@@ -42,7 +42,8 @@ func partly(t *testing.T, s *coord.Semaphore, n int) coord.Permits {
 	return acquire(t, s, 1)
 }
 
-// inBoth runs a test with two processes and the arbiter alone, and with two nodes of a cluster, each as the one and as the other.
+// inBoth runs a test with two processes and the arbiter alone, and with two nodes of a cluster,
+// each as the one and as the other.
 func inBoth(t *testing.T, f func(t *testing.T, key string, one, two *coord.Coordinator)) {
 	t.Run("at the arbiter", func(t *testing.T) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) { f(t, "k", start(t, a, nil), start(t, a, nil)) })
@@ -95,7 +96,8 @@ func TestBlock_IsShared(t *testing.T) {
 	})
 }
 
-// A block that is to be kept for ever is, also where that times blockLingers is more than a Duration can be.
+// A block that is to be kept for ever is, also where that times blockLingers is more than a
+// Duration can be.
 func TestBlock_LingersForEver(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, &coord.Options{Handoff: coord.Handoff{Linger: math.MaxInt64}})
@@ -140,7 +142,8 @@ func TestBlock_OutlivesAPause(t *testing.T) {
 	})
 }
 
-// What callers do not use of a block is given back while others use the rest, also where that is all permits that there are.
+// What callers do not use of a block is given back while others use the rest, also where that is
+// all permits that there are.
 func TestBlock_IsMadeSmaller(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
@@ -245,7 +248,8 @@ func TestBlock_MakesRoomForOneThatTries(t *testing.T) {
 	})
 }
 
-// Permits that were released are not taken for those of a later caller, nor lost ones for ones that are had.
+// Permits that were released are not taken for those of a later caller, nor lost ones for ones that
+// are had.
 func TestBlock_Ends(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -302,7 +306,8 @@ func TestBlock_IsLostWithItsSession(t *testing.T) {
 	})
 }
 
-// A block that is used little gives most of its permits back, though no other process asks for them.
+// A block that is used little gives most of its permits back, though no other process asks for
+// them.
 func TestBlock_AdaptsToUse(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -317,7 +322,8 @@ func TestBlock_AdaptsToUse(t *testing.T) {
 	})
 }
 
-// A block is given back as a whole if its callers leave while a smaller hold is on its way, and others have come by then.
+// A block is given back as a whole if its callers leave while a smaller hold is on its way, and
+// others have come by then.
 func TestBlock_IsLeftWhileItIsMadeSmaller(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}

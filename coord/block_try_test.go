@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A caller that tries is sent away soon, though the process waits for a smaller block: that is asked for until there is an answer, and what
-// is not answered is the partition's calls, or all, or there is Grace.
+// A caller that tries is sent away soon, though the process waits for a smaller block: that is
+// asked for until there is an answer, and what is not answered is the partition's calls, or all, or
+// there is Grace.
 func TestBlock_IsMadeSmallerTooLateForOneThatTries(t *testing.T) {
 	for name, x := range map[string]struct {
 		more  int // blocks of which not all is in use

@@ -11,12 +11,14 @@ import (
 // maxReason is the length of the longest reason of Break, in bytes.
 const maxReason = 256
 
-// Break takes a lock away from the caller that has it: exactly that one with the token, as Inspect tells it. The holder's
-// process does it: the lock's context ends there with a [*LossError] with the cause [Broken] and the reason, before another
-// caller gets the key. It stops no code: a section that does not heed its context goes on, and only the resource can refuse its
-// token. Both processes log it. Of a reason 256 bytes are told, and the name of this process.
+// Break takes a lock away from the caller that has it: exactly that one with the token, as Inspect
+// tells it. The holder's process does it: the lock's context ends there with a [*LossError] with
+// the cause [Broken] and the reason, before another caller gets the key. It stops no code: a
+// section that does not heed its context goes on, and only the resource can refuse its token. Both
+// processes log it. Of a reason 256 bytes are told, and the name of this process.
 //
-// Readers of one process have one lock together, with the token that Inspect tells: all of them lose it.
+// Readers of one process have one lock together, with the token that Inspect tells: all of them
+// lose it.
 //
 // Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the
 // holder's process does not permit it, or it or the key's owner does not answer, or the owner does

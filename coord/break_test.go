@@ -74,7 +74,8 @@ func TestBreak_TheHolderIsToldFirst(t *testing.T) {
 	}
 }
 
-// The process that asks for it says so in its log, and the holder's says that it has lost a lock: each once, with the reason.
+// The process that asks for it says so in its log, and the holder's says that it has lost a lock:
+// each once, with the reason.
 func TestBreak_IsLoggedOnBothSides(t *testing.T) {
 	t.Parallel()
 	const here, there = "holdfast: a lock of this process was broken", "holdfast: a lock of a process was broken on request of this one"

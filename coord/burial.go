@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). What it refuses is asked for again.
+// bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). What it
+// refuses is asked for again.
 func (g *guarded) bury(b guardians.Burial) {
 	c := g.c
 	defer func() {
@@ -52,7 +53,8 @@ func (x *cluster) tellDead(session string) {
 	}
 }
 
-// names returns the names of the nodes that have sessions, for logs: of one that is not known, the session.
+// names returns the names of the nodes that have sessions, for logs: of one that is not known, the
+// session.
 func (x *cluster) names(sessions []string) []string {
 	names := make([]string, len(sessions))
 	for i, session := range sessions {

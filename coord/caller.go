@@ -21,7 +21,8 @@ func calledFrom(fence uint64) *caller {
 	return c
 }
 
-// place returns the first function that is not this module's own, with file and line, or "" if it is that of another lock.
+// place returns the first function that is not this module's own, with file and line, or "" if it
+// is that of another lock.
 func (c *caller) place(fence uint64) string {
 	if c == nil || c.fence != fence || c.stack[0] == 0 {
 		return ""
@@ -46,7 +47,8 @@ func placeOf(f runtime.Frame) string {
 	return path.Base(f.Function) + " " + path.Base(f.File) + ":" + strconv.Itoa(f.Line)
 }
 
-// between reports whether a function stands between the program and its lock: one of this module's, or of a server.
+// between reports whether a function stands between the program and its lock: one of this module's,
+// or of a server.
 func between(function string) bool {
 	if name, ours := strings.CutPrefix(function, "github.com/holdfast-go/holdfast/"); ours {
 		p, _, _ := strings.Cut(name, ".")

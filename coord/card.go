@@ -20,8 +20,8 @@ type card struct {
 	Service string // Cluster.Service
 	Key     string // fingerprint of the key that its streams prove; empty with Cluster.PeerTLS
 
-	// Takeover is Cluster.Takeover, 0 if the node is no guardian. Promises are for as long, so only nodes with the same
-	// one guard each other.
+	// Takeover is Cluster.Takeover, 0 if the node is no guardian. Promises are for as long, so only
+	// nodes with the same one guard each other.
 	Takeover time.Duration
 
 	Host    string // name of the host

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// carry brings a message to a session where the arbiter delivers none ([fallback.Courier]): to this process's own, or over the stream to
-// its node. If there is no stream that takes such frames, the session's callers ask by their timers. No partition is locked.
+// carry brings a message to a session where the arbiter delivers none ([fallback.Courier]): to this
+// process's own, or over the stream to its node. If there is no stream that takes such frames, the
+// session's callers ask by their timers. No partition is locked.
 func (c *Coordinator) carry(session string, m fallback.Message) {
 	if s := c.sessions.current(); s != nil && s.ID == session {
 		if c.life.ctx.Err() == nil {
@@ -58,7 +59,8 @@ func (c *Coordinator) hintIsOurs(f *peer.Frame) bool {
 	}
 }
 
-// hinted lets a message happen that another node has carried. Like one of the arbiter's it makes this node look: any node may send any.
+// hinted lets a message happen that another node has carried. Like one of the arbiter's it makes
+// this node look: any node may send any.
 func (p *partition) hinted(f *peer.Frame, now time.Time, fx *lease.Effects) {
 	id := fallback.Identity{Session: string(f.Session), Request: f.Request}
 	switch fallback.MessageKind(f.Flags) {

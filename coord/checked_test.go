@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A process that was suspended asks a lock's context before any of its timers has run: the clock alone tells. The wall clock steps here,
-// which no timer sees.
+// A process that was suspended asks a lock's context before any of its timers has run: the clock
+// alone tells. The wall clock steps here, which no timer sees.
 func TestContext_ErrLooksAtTheClock(t *testing.T) {
 	for name, in := range map[string]func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error{
 		"Lock": func(t *testing.T, c *coord.Coordinator, step func(context.Context) error) error {

@@ -25,8 +25,8 @@ func claimsOf(keys []string, read bool) []Claim {
 	return claims
 }
 
-// Claimed are the locks that [Coordinator.LockClaims] granted together: those for writing, and those
-// for reading. Copies are the same locks. Its methods are safe for concurrent use.
+// Claimed are the locks that [Coordinator.LockClaims] granted together: those for writing, and
+// those for reading. Copies are the same locks. Its methods are safe for concurrent use.
 type Claimed struct {
 	Writes Locks
 	Reads  []ReadLock
@@ -35,8 +35,8 @@ type Claimed struct {
 // Of returns the lock for writing of a key; the zero Lock, which is not in force, if there is none.
 func (s Claimed) Of(key string) Lock { return s.Writes.Of(key) }
 
-// ReadOf returns the lock for reading of a key; the zero ReadLock, which is not in force, if there is
-// none.
+// ReadOf returns the lock for reading of a key; the zero ReadLock, which is not in force, if there
+// is none.
 func (s Claimed) ReadOf(key string) ReadLock {
 	for _, l := range s.Reads {
 		if l.Key() == key {
@@ -59,8 +59,8 @@ func (s Claimed) Unlock() error {
 }
 
 // LockClaims is [Coordinator.LockAll] for keys of which some are locked for reading only, as by
-// [Coordinator.RLock]. The order is that of LockAll: callers of either do not wait for each other in a
-// circle. A key that is claimed for reading and for writing is locked for writing.
+// [Coordinator.RLock]. The order is that of LockAll: callers of either do not wait for each other
+// in a circle. A key that is claimed for reading and for writing is locked for writing.
 func (c *Coordinator) LockClaims(ctx context.Context, claims ...Claim) (Claimed, error) {
 	return claimed(c.lockAll(ctx, claims, false))
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// cleanEvery is the number of renewals between two looks for rows of dead sessions, and cleanPartitions the
-// number of partitions of one look. With the defaults one process looks at 1,021 partitions in 16 minutes.
+// cleanEvery is the number of renewals between two looks for rows of dead sessions, and
+// cleanPartitions the number of partitions of one look. With the defaults one process looks at
+// 1,021 partitions in 16 minutes.
 const cleanEvery, cleanPartitions = 12, 32
 
-// cleanQuickly is the number of partitions of one look, at each renewal, after the arbiter has lost data.
+// cleanQuickly is the number of partitions of one look, at each renewal, after the arbiter has lost
+// data.
 const cleanQuickly = 256
 
 // cleanSessions is the number of sessions that one look asks about, of those that are not listed if
@@ -27,11 +29,11 @@ const cleanSessions, cleanReleases = 16, 256
 // cleanAsked the number of sessions that it asks about for that.
 const cleanQueues, cleanWaiters, cleanAsked = 16, 256, 64
 
-// cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at once,
-// by that caller; this is for keys that have no caller any more. It also removes those of this process that it
-// had removed before, where an arbiter without messages has lost that: no other process can know. And it
-// removes what crashed processes have in the queues of keys that are held: a caller asks only about what is
-// in its way.
+// cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at
+// once, by that caller; this is for keys that have no caller any more. It also removes those of
+// this process that it had removed before, where an arbiter without messages has lost that: no
+// other process can know. And it removes what crashed processes have in the queues of keys that are
+// held: a caller asks only about what is in its way.
 type cleaner struct {
 	renewals int         // since the last look; used by one goroutine, as is quick
 	quick    int         // partitions that are looked at without a pause
@@ -46,8 +48,9 @@ type cleaner struct {
 	swept time.Time            // when keys that nobody wants any more were left out
 }
 
-// due reports whether the rows of a key are to be looked at now: first after a RenewEvery, and then once in half of SessionTTL. It counts
-// for the process, as a caller that only tries does not wait for so long.
+// due reports whether the rows of a key are to be looked at now: first after a RenewEvery, and then
+// once in half of SessionTTL. It counts for the process, as a caller that only tries does not wait
+// for so long.
 func (x *cleaner) due(key string, now time.Time, o *Options) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,8 +100,9 @@ func (c *Coordinator) clean() {
 	})
 }
 
-// cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes the rows of
-// those that are. An error ends the look: these partitions come again in the next pass over all.
+// cleanOnce asks whether the sessions of rows are dead, as the arbiter says (rule 2), and removes
+// the rows of those that are. An error ends the look: these partitions come again in the next pass
+// over all.
 func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most int) {
 	x := &c.remote.cleaner
 	if len(x.next) == 0 {
@@ -115,8 +119,9 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	}
 }
 
-// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of several blocks of permits that are in the way
-// it names one, which may be used for long, and another one may be a dead session's.
+// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of
+// several blocks of permits that are in the way it names one, which may be used for long, and
+// another one may be a dead session's.
 func (a *contender) lookAround() {
 	c, x := a.p.c, &a.p.c.remote.cleaner
 	key, mode := fallback.Split(a.Name)
@@ -139,8 +144,8 @@ func (c *Coordinator) cleanKey(ns fallback.Lister, p *partition, key string) {
 	})
 }
 
-// cleanThese is cleanOnce of partitions, and of those rows of which which says so. It returns all rows of
-// the partitions, nil after an error.
+// cleanThese is cleanOnce of partitions, and of those rows of which which says so. It returns all
+// rows of the partitions, nil after an error.
 func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) (rows []map[string]fallback.Row) {
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	rows, err := ns.Rows(call, these)

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// The permits of a crashed process are free as soon as its session is over and a caller has looked, however many other processes have some.
+// The permits of a crashed process are free as soon as its session is over and a caller has looked,
+// however many other processes have some.
 func TestAcquire_ADeadSessionAmongMany(t *testing.T) {
 	for _, n := range []int{10, 100} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

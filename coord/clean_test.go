@@ -77,7 +77,8 @@ func TestClean_RowsOfACrashedProcess(t *testing.T) {
 	})
 }
 
-// Requests of processes that crashed while they waited for a key do not stay in its queue for as long as it is held.
+// Requests of processes that crashed while they waited for a key do not stay in its queue for as
+// long as it is held.
 func TestClean_WaitersOfCrashedProcesses(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		s := fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: 12 * time.Second}
@@ -142,8 +143,8 @@ func (silentSpace) Listen(context.Context, string, func(fallback.Message)) (func
 	return func() {}, nil
 }
 
-// The arbiter loses that a lock was given back, and does not tell that another process wants it: the row of a session that lives is in
-// the way, for that process and for others.
+// The arbiter loses that a lock was given back, and does not tell that another process wants it:
+// the row of a session that lives is in the way, for that process and for others.
 func TestClean_AReleaseThatWasLost(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -195,8 +196,8 @@ func TestClean_OverRedis(t *testing.T) {
 	}
 }
 
-// A caller waits for a key of a process that crashed for as long as it takes to ask whether that one is dead, and not until its owner looks
-// the next time, which is RenewEvery later.
+// A caller waits for a key of a process that crashed for as long as it takes to ask whether that
+// one is dead, and not until its owner looks the next time, which is RenewEvery later.
 func TestClean_ARowOfACrashedProcessKeepsNoCallerWaiting(t *testing.T) {
 	a := fallback.NewMemory()
 	o := unhurried()

@@ -11,7 +11,8 @@ import (
 
 func init() { wire.Clocks = true }
 
-// now is the time by this node's clock. It takes long if the node stands still: before the clock is read, or after.
+// now is the time by this node's clock. It takes long if the node stands still: before the clock is
+// read, or after.
 func (c *Coordinator) now() time.Time {
 	if x := c.opts.Cluster; x != nil {
 		if clock, ok := x.host.(wire.Clock); ok {
@@ -26,8 +27,9 @@ func (c *Coordinator) left(t time.Time) time.Duration  { return t.Sub(c.now()) }
 
 func readHash(key string) uint64 { return hash(key) }
 
-// mutex is a sync.Mutex that a node may hold while it stands still. Goroutines that wait for it are idle then, as
-// testing/synctest sees them, so that time goes on. Its place in the order is checked.
+// mutex is a sync.Mutex that a node may hold while it stands still. Goroutines that wait for it are
+// idle then, as testing/synctest sees them, so that time goes on. Its place in the order is
+// checked.
 type mutex[R ranked] struct {
 	mu      sync.Mutex // protects what follows
 	locked  bool

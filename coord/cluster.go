@@ -83,8 +83,9 @@ type beginning struct {
 	addrs    []string // that discover found last; only of the ring's goroutine
 }
 
-// frameVersions are those of what frames mean that this package speaks. A release that changes that raises Newest, goes on speaking
-// the version before, and asks [peer.Stream.Frames] where they differ.
+// frameVersions are those of what frames mean that this package speaks. A release that changes that
+// raises Newest, goes on speaking the version before, and asks [peer.Stream.Frames] where they
+// differ.
 var frameVersions = peer.Versions{Oldest: 1, Newest: 2}
 
 // framesHint is the first version with [peer.Hint].

@@ -113,8 +113,8 @@ func TestStats_MissesANodeThatIsCutOff(t *testing.T) {
 	await.Within(t, 30*time.Second, "a node that has left is missed no more", func() bool { return nodes[0].Stats().Missing == 0 })
 }
 
-// Two nodes lose each other, but both reach the arbiter: keys stay lockable from both, never for both at the same time,
-// and what a node holds of the other one's it keeps.
+// Two nodes lose each other, but both reach the arbiter: keys stay lockable from both, never for
+// both at the same time, and what a node holds of the other one's it keeps.
 func TestNodesThatCannotReachEachOther(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -267,8 +267,8 @@ func (h *hammering) stop() {
 	h.work.Wait()
 }
 
-// A node cannot reach the arbiter, but the others: it stops granting by its deadline, its locks are lost, and the others
-// get its partitions.
+// A node cannot reach the arbiter, but the others: it stops granting by its deadline, its locks are
+// lost, and the others get its partitions.
 func TestANodeThatCannotReachTheArbiter(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -336,7 +336,8 @@ func TestAnOutageOfTheArbiterIsNotNoticed(t *testing.T) {
 	unlock(t, held)
 }
 
-// awaitEndOfGrace waits until nothing at the arbiter is in Grace, which is longer than any lease of before.
+// awaitEndOfGrace waits until nothing at the arbiter is in Grace, which is longer than any lease of
+// before.
 func awaitEndOfGrace(t *testing.T, a fallback.Arbiter) {
 	t.Helper()
 	n, err := a.Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 61, Grace: quick().Grace})

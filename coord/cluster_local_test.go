@@ -82,8 +82,8 @@ func settle(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 	})
 }
 
-// settled is settle, and waits until none has still to be given to another: the last node may have come when the others had shared out
-// all. The arbiter has to answer.
+// settled is settle, and waits until none has still to be given to another: the last node may have
+// come when the others had shared out all. The arbiter has to answer.
 func settled(t testing.TB, partitions int, nodes ...*coord.Coordinator) {
 	t.Helper()
 	settle(t, partitions, nodes...)
@@ -164,7 +164,8 @@ func TestNodesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A node comes, and a node leaves, while all of them work: no lock fails, none is lost, no caller waits for long.
+// A node comes, and a node leaves, while all of them work: no lock fails, none is lost, no caller
+// waits for long.
 func TestNodesComeAndGo(t *testing.T) {
 	takes.Seconds(t)
 	long := unhurried().SessionTTL / 6 // what was forgotten waits for a session to end, or for Grace
@@ -240,8 +241,8 @@ func TestNodesComeAndGo(t *testing.T) {
 	t.Logf("%d locks", total.Load())
 }
 
-// A waiter for a key at the arbiter goes to the partition's new owner at once, not after RenewEvery: no message
-// tells waiters at the arbiter any more that the key is free.
+// A waiter for a key at the arbiter goes to the partition's new owner at once, not after
+// RenewEvery: no message tells waiters at the arbiter any more that the key is free.
 func TestWhoWaitsAtTheArbiterGoesToTheOwner(t *testing.T) {
 	takes.Seconds(t)
 	o := func() *coord.Options {
@@ -348,7 +349,8 @@ func TestClusterOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// Keys keep strangers out: a node without them is not in the cluster, and still locks correctly, by the arbiter.
+// Keys keep strangers out: a node without them is not in the cluster, and still locks correctly, by
+// the arbiter.
 func TestKeysOfAClusterKeepStrangersOut(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

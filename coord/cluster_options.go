@@ -13,77 +13,87 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of its own from memory, to
-// its own callers and to other nodes, and the arbiter is asked for a key only if its partition has no owner, or the owner cannot be reached. Every field but
-// Membership may be left out. Nodes find each other through the arbiter.
+// Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of
+// its own from memory, to its own callers and to other nodes, and the arbiter is asked for a key
+// only if its partition has no owner, or the owner cannot be reached. Every field but Membership
+// may be left out. Nodes find each other through the arbiter.
 type Cluster struct {
 	// Membership begins to tell which nodes there are: gossip.Start, of package
-	// github.com/holdfast-go/holdfast/gossip. Required. It is a field so that programs without a cluster do not link
-	// what gossips.
+	// github.com/holdfast-go/holdfast/gossip. Required. It is a field so that programs without a
+	// cluster do not link what gossips.
 	Membership func(ring.Options) (ring.Membership, error)
 
-	// Gossip is the IP:port on which nodes tell each other which nodes there are, by UDP and TCP with
-	// the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces.
-	// Default: any free port of Peer's host if that is an IP, otherwise of the address that other
-	// machines reach this one at. That is the source address of the route to the first of Seeds, or to
-	// the arbiter; otherwise that of the default route; otherwise the first private address; otherwise
-	// a public one. A loopback address is taken if there is no other.
+	// Gossip is the IP:port on which nodes tell each other which nodes there are, by UDP and TCP
+	// with the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all
+	// interfaces. Default: any free port of Peer's host if that is an IP, otherwise of the address
+	// that other machines reach this one at. That is the source address of the route to the first
+	// of Seeds, or to the arbiter; otherwise that of the default route; otherwise the first private
+	// address; otherwise a public one. A loopback address is taken if there is no other.
 	Gossip string
 	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
-	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and Peer
-	// with an IP of one interface as its host, otherwise the default address of Gossip; with port 0.
+	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and
+	// Peer with an IP of one interface as its host, otherwise the default address of Gossip; with
+	// port 0.
 	GossipAdvertise string
 	// GossipKeys encrypt the gossip: the first one encrypts, all decrypt; 16, 24 or 32 bytes each.
-	// All nodes or none must set them. They are changed as PeerKeys are. Default: keys that derive from
-	// a secret of the namespace, which the arbiter keeps; see [Coordinator.RotateSecret].
+	// All nodes or none must set them. They are changed as PeerKeys are. Default: keys that derive
+	// from a secret of the namespace, which the arbiter keeps; see [Coordinator.RotateSecret].
 	GossipKeys [][]byte
-	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot tell.
-	// A host may be a name that resolves to many. The default port is Gossip's, or 7946. Default:
-	// none.
+	// Seeds are gossip addresses of other nodes, host or host:port, for when the arbiter cannot
+	// tell. A host may be a name that resolves to many. The default port is Gossip's, or 7946.
+	// Default: none.
 	Seeds []string
 
-	// Peer is the host:port on which other nodes ask for keys, by TCP. Port 0: any free one. ":7947",
-	// "0.0.0.0:7947" or "[::]:7947": all interfaces. Default: any free port of Gossip's host.
+	// Peer is the host:port on which other nodes ask for keys, by TCP. Port 0: any free one.
+	// ":7947", "0.0.0.0:7947" or "[::]:7947": all interfaces. Default: any free port of Gossip's
+	// host.
 	Peer string
-	// PeerAdvertise is the host:port of Peer that other nodes are told; the host may be a name. Port
-	// 0: the port that is bound. Default: Peer's host, and for all interfaces the host that others are
-	// told for the gossip; with port 0.
+	// PeerAdvertise is the host:port of Peer that other nodes are told; the host may be a name.
+	// Port 0: the port that is bound. Default: Peer's host, and for all interfaces the host that
+	// others are told for the gossip; with port 0.
 	PeerAdvertise string
-	// PeerKeys are secrets that a node of this cluster has to prove besides the key that the arbiter lists: what can write to
-	// the arbiter is no node without one of them. A node proves the first one, and accepts each. So they are changed by
-	// deployments, each of which ends before the next one begins: add a key at the end, put it first, take the old one
-	// out. [peer.KeyID] names a key in errors. At least 32 random bytes each ([peer.MinKey]). All nodes or none must set them,
-	// and not PeerTLS. Set GossipKeys as well. Default: none.
+	// PeerKeys are secrets that a node of this cluster has to prove besides the key that the
+	// arbiter lists: what can write to the arbiter is no node without one of them. A node proves
+	// the first one, and accepts each. So they are changed by deployments, each of which ends
+	// before the next one begins: add a key at the end, put it first, take the old one out.
+	// [peer.KeyID] names a key in errors. At least 32 random bytes each ([peer.MinKey]). All nodes
+	// or none must set them, and not PeerTLS. Set GossipKeys as well. Default: none.
 	PeerKeys [][]byte
-	// PeerTLS is the configuration of the streams between nodes, for an authority of your own; [peer.Files] makes one, and
-	// [peer.Options] says what it must have. All nodes or none must set it. Default: each process makes a key at its start,
-	// publishes its fingerprint beside its session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and encrypted. Either way a
-	// node gets no stream if the arbiter does not list its session.
+	// PeerTLS is the configuration of the streams between nodes, for an authority of your own;
+	// [peer.Files] makes one, and [peer.Options] says what it must have. All nodes or none must set
+	// it. Default: each process makes a key at its start, publishes its fingerprint beside its
+	// session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and
+	// encrypted. Either way a node gets no stream if the arbiter does not list its session.
 	PeerTLS *tls.Config
-	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL at which it serves HTTP
-	// to them, such as http://10.0.0.3:8080, if requests are to be forwarded to it. At most 256 printable ASCII characters,
-	// without spaces. Default: nothing.
+	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL
+	// at which it serves HTTP to them, such as http://10.0.0.3:8080, if requests are to be
+	// forwarded to it. At most 256 printable ASCII characters, without spaces. Default: nothing.
 	Service string
-	// Keepalive is how often the nodes ask each other for how long they answer for the keys that they have granted to the
-	// asking one; a sixth of Takeover, if that is less (by default: each 0.5 s). Where a node is silent for 2.5 times as
-	// long, holders of its keys have their holds confirmed by the arbiter instead, and lose nothing. Default a tenth of SessionTTL, 1 s
-	// at most; at least 10 ms.
+	// Keepalive is how often the nodes ask each other for how long they answer for the keys that
+	// they have granted to the asking one; a sixth of Takeover, if that is less (by default: each
+	// 0.5 s). Where a node is silent for 2.5 times as long, holders of its keys have their holds
+	// confirmed by the arbiter instead, and lose nothing. Default a tenth of SessionTTL, 1 s at
+	// most; at least 10 ms.
 	Keepalive time.Duration
 
-	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at the same time. Further
-	// requests of that node are refused, which is logged once a minute: its callers get [ErrUnavailable] at once, with
-	// this option's name. The count may be off by what begins and ends within four RenewEvery, or one near the limit. Default 1,048,576. Negative: no limit.
+	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at
+	// the same time. Further requests of that node are refused, which is logged once a minute: its
+	// callers get [ErrUnavailable] at once, with this option's name. The count may be off by what
+	// begins and ends within four RenewEvery, or one near the limit. Default 1,048,576. Negative:
+	// no limit.
 	MaxPerNode int
 
-	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter count it dead: the keys of a
-	// process that was killed can be locked again about as long after (docs/takeover.md). The price: a process that stands still
-	// for 0.73 to 0.9 of it loses its locks, where it is SessionTTL - Margin at most otherwise. All nodes must have the same one; those
-	// with another one do not guard each other, and end with SessionTTL. Less than SessionTTL, at least 100 ms. Default 3 s, and
-	// off where SessionTTL is no longer than that. Negative: off, a dead process is missed after SessionTTL.
+	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter
+	// count it dead: the keys of a process that was killed can be locked again about as long after
+	// (docs/takeover.md). The price: a process that stands still for 0.73 to 0.9 of it loses its
+	// locks, where it is SessionTTL - Margin at most otherwise. All nodes must have the same one;
+	// those with another one do not guard each other, and end with SessionTTL. Less than
+	// SessionTTL, at least 100 ms. Default 3 s, and off where SessionTTL is no longer than that.
+	// Negative: off, a dead process is missed after SessionTTL.
 	Takeover time.Duration
 
-	// Debounce is for how long the membership has to be unchanged before partitions change hands; MaxDebounce limits
-	// how long changes can go on. Defaults 2 s and 10 s.
+	// Debounce is for how long the membership has to be unchanged before partitions change hands;
+	// MaxDebounce limits how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration
 
 	host wire.Host // of a simulation; nil: sockets

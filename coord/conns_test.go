@@ -30,7 +30,8 @@ func clientOf(t *testing.T, o *redis.Options) *redis.Client {
 
 var coldStart = &redisarbiter.Options{ColdStart: true}
 
-// A connection takes several round trips to make. With half a second for each, none is made within one CallTimeout.
+// A connection takes several round trips to make. With half a second for each, none is made within
+// one CallTimeout.
 func TestASlowServerGetsASession(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -116,7 +117,8 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 	unlock(t, l)
 }
 
-// Lock calls queue for the client's connections. What keeps the session alive does not queue behind them.
+// Lock calls queue for the client's connections. What keeps the session alive does not queue behind
+// them.
 func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -125,7 +127,8 @@ func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 	p.Delay(20 * time.Millisecond)
 	for _, heeds := range []bool{false, true} {
 		client := clientOf(t, &redis.Options{Addr: p.Addr, PoolSize: 4, ContextTimeoutEnabled: heeds})
-		// A call at the end of the callers' queue takes 7 s, longer than a renewal may. The session has time for many.
+		// A call at the end of the callers' queue takes 7 s, longer than a renewal may. The session
+		// has time for many.
 		c := startDefault(t, redisarbiter.New(client, coldStart), &coord.Options{
 			Namespace: fmt.Sprint("storm", heeds), SessionTTL: 60 * time.Second, Grace: 120 * time.Second,
 			RenewEvery: time.Second, CallTimeout: 4 * time.Second,

@@ -64,10 +64,10 @@
 // next caller, keeps the hold for one that is to come, or gives it back.
 //
 // Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what
-// the process holds is verified: one read for each partition with locks held at the arbiter, and one
-// for each 256 partitions owned. Every grant is checked against the clock at the moment it is made; when the arbiter has not acknowledged the session or a hold
-// for too long, the locks are lost before the arbiter gives them to another process, and their
-// contexts end.
+// the process holds is verified: one read for each partition with locks held at the arbiter, and
+// one for each 256 partitions owned. Every grant is checked against the clock at the moment it is
+// made; when the arbiter has not acknowledged the session or a hold for too long, the locks are
+// lost before the arbiter gives them to another process, and their contexts end.
 //
 // What no lease can give is protection from a process that stops between that check and its
 // write. [Lock.Unlock] may even return nil to it, and the loss show only later. So do not rely on
@@ -91,7 +91,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/workers"
 )
 
-// A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is enough, and best.
+// A Coordinator grants locks. It is safe for concurrent use. One per process and namespace is
+// enough, and best.
 type Coordinator struct {
 	began    time.Time // of its moments
 	opts     Options
@@ -184,15 +185,18 @@ type life struct {
 	closeErr error
 }
 
-// New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or until ctx ends. If ctx
-// has no deadline and the server does not answer, New gives up after 10 s, or after five times Options.CallTimeout if
-// that is longer; where it waits for other sessions ([fallback.ErrWait]), after Grace and a few seconds. ctx limits
-// only the start: the coordinator lives until [Coordinator.Close]. opts may be nil.
+// New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or
+// until ctx ends. If ctx has no deadline and the server does not answer, New gives up after 10 s,
+// or after five times Options.CallTimeout if that is longer; where it waits for other sessions
+// ([fallback.ErrWait]), after Grace and a few seconds. ctx limits only the start: the coordinator
+// lives until [Coordinator.Close]. opts may be nil.
 //
-// With Options.StartUnavailable, New returns at once and attaches in the background. With Options.Observe it opens no session.
+// With Options.StartUnavailable, New returns at once and attaches in the background. With
+// Options.Observe it opens no session.
 //
-// Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch], which name the
-// setting; [ErrUnavailable] if the arbiter cannot be reached, with the cause of ctx if ctx ended.
+// Errors: of the options, which name the field; [fallback.ErrRefused] and [fallback.ErrMismatch],
+// which name the setting; [ErrUnavailable] if the arbiter cannot be reached, with the cause of ctx
+// if ctx ended.
 func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordinator, error) {
 	if arbiter == nil {
 		return nil, errors.New("coord: the arbiter is nil")
@@ -254,7 +258,8 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	return c, nil
 }
 
-// starting is for how long New may try. Formatting a namespace takes a server longer than any other call.
+// starting is for how long New may try. Formatting a namespace takes a server longer than any other
+// call.
 func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
 // waiting is for how long New may try from when it is told to wait. That a session has ended is
@@ -270,7 +275,8 @@ func (c *Coordinator) waiting() time.Duration {
 // Namespace returns the namespace of the coordinator's keys, see Options.Namespace.
 func (c *Coordinator) Namespace() string { return c.opts.Namespace }
 
-// firstSession opens the session that New waits for. It returns nil without an error if New is not to wait.
+// firstSession opens the session that New waits for. It returns nil without an error if New is not
+// to wait.
 func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 	if c.opts.StartUnavailable {
 		return nil, nil
@@ -314,8 +320,8 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 	return nil, fmt.Errorf("coord: New: %w%s: %w", ErrUnavailable, c.atServers(), err)
 }
 
-// longerGrace is how long to wait for others that take over a longer Grace, before they are looked at again. The arbiter's
-// replicas know by then what is asked for.
+// longerGrace is how long to wait for others that take over a longer Grace, before they are looked
+// at again. The arbiter's replicas know by then what is asked for.
 const longerGrace = time.Second
 
 // whyClosed returns why no locks are granted any more.

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// These are those of every package that uses coordinators. startDefault is for tests of what a node does about many partitions or many holds.
+// These are those of every package that uses coordinators. startDefault is for tests of what a node
+// does about many partitions or many holds.
 var start, startDefault, bubble, withFew = coordtest.Start, coordtest.StartDefault, coordtest.Bubble, coordtest.WithFew
 
 const few = coordtest.Few
@@ -414,7 +415,8 @@ func TestCloseWaitsForLocksInUse(t *testing.T) {
 	})
 }
 
-// Two callers close at once: the second waits for the first, and time goes on in a bubble meanwhile.
+// Two callers close at once: the second waits for the first, and time goes on in a bubble
+// meanwhile.
 func TestCloseByTwo(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, err := coord.New(context.Background(), a, withFew(nil))

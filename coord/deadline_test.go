@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A context that ends with the caller's has its deadline, so that a call to elsewhere can be told how long it may take; and its Err says
-// that the deadline has passed. That of a lock ends with the lock alone, and has none.
+// A context that ends with the caller's has its deadline, so that a call to elsewhere can be told
+// how long it may take; and its Err says that the deadline has passed. That of a lock ends with the
+// lock alone, and has none.
 func TestContext_TheCallersDeadline(t *testing.T) {
 	for name, do := range map[string]func(ctx context.Context, c *coord.Coordinator, fn func(context.Context) error) error{
 		"Do": func(ctx context.Context, c *coord.Coordinator, fn func(context.Context) error) error {

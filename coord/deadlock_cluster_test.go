@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A reader of one node, behind a writer, waits for a reader of another one, until the writer leaves.
+// A reader of one node, behind a writer, waits for a reader of another one, until the writer
+// leaves.
 func TestDeadlock_BehindAWriterInACluster(t *testing.T) {
 	takes.Seconds(t)
 	nodes := deadlockNodes(t, 2*time.Second)

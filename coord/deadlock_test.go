@@ -65,8 +65,9 @@ func looking(t *testing.T, a *fallback.Memory) *coord.Coordinator {
 	return start(t, a, &coord.Options{DeadlockAfter: time.Second})
 }
 
-// entangle has callers that take a lock each, and then another one, each a moment after the one before. It returns the errors of the
-// second ones, and how long it took. Callers give back what they have when they get the second one, or an error. It is for bubbles.
+// entangle has callers that take a lock each, and then another one, each a moment after the one
+// before. It returns the errors of the second ones, and how long it took. Callers give back what
+// they have when they get the second one, or an error. It is for bubbles.
 func entangle(t *testing.T, ctx context.Context, callers ...[2]taker) (errs []error, took time.Duration) {
 	t.Helper()
 	return entangleSo(t, ctx, func(int) { time.Sleep(5 * time.Millisecond) }, callers...)
@@ -105,7 +106,8 @@ func entangleSo(t *testing.T, ctx context.Context, begun func(i int), callers ..
 	return errs, time.Since(began)
 }
 
-// onlyOne checks that one of the callers was sent away, and no other one, and that it was the youngest.
+// onlyOne checks that one of the callers was sent away, and no other one, and that it was the
+// youngest.
 func onlyOne(t *testing.T, errs []error) *coord.DeadlockError {
 	t.Helper()
 	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
@@ -189,7 +191,8 @@ func TestDeadlock_IsFound(t *testing.T) {
 	}
 }
 
-// inOrder returns keys in the order in which LockAll waits for them: a caller that has the second makes it wait, with the first.
+// inOrder returns keys in the order in which LockAll waits for them: a caller that has the second
+// makes it wait, with the first.
 func inOrder(t *testing.T, c *coord.Coordinator, keys ...string) []string {
 	t.Helper()
 	locks, err := c.LockAll(t.Context(), keys...)
@@ -206,8 +209,8 @@ func inOrder(t *testing.T, c *coord.Coordinator, keys ...string) []string {
 	return order
 }
 
-// Callers that wait for long are left alone if they are no circle, and so are those of one that ends by itself, if looking for circles is
-// off, or permits are part of it.
+// Callers that wait for long are left alone if they are no circle, and so are those of one that
+// ends by itself, if looking for circles is off, or permits are part of it.
 func TestDeadlock_IsNone(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -290,7 +293,8 @@ func TestDeadlock_EndsByItself(t *testing.T) {
 	})
 }
 
-// A circle that ends after it was found, and before it is found again, is told to none of its callers.
+// A circle that ends after it was found, and before it is found again, is told to none of its
+// callers.
 func TestDeadlock_EndsBetweenLooks(t *testing.T) {
 	const found = time.Second // DeadlockAfter; it is looked for again a quarter later
 	for _, end := range []time.Duration{found + found/8, found + found/4 - time.Millisecond} {
@@ -327,7 +331,8 @@ func TestDeadlock_EndsBetweenLooks(t *testing.T) {
 	}
 }
 
-// A circle that is found after another one, with the same youngest caller, has to be found again itself.
+// A circle that is found after another one, with the same youngest caller, has to be found again
+// itself.
 func TestDeadlock_AnotherCircle(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := looking(t, a)
@@ -342,7 +347,8 @@ func TestDeadlock_AnotherCircle(t *testing.T) {
 	})
 }
 
-// A caller has a lock no more that has ended while it waits, though another one waits for the key: that has another caller now.
+// A caller has a lock no more that has ended while it waits, though another one waits for the key:
+// that has another caller now.
 func TestDeadlock_LockThatEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := looking(t, a)
@@ -381,7 +387,8 @@ func locksFor(c *coord.Coordinator, key string, d time.Duration) taker {
 	}
 }
 
-// A caller that is to be sent away, and gets its turn in the same moment, has the lock, or is sent away; it is counted as that then only.
+// A caller that is to be sent away, and gets its turn in the same moment, has the lock, or is sent
+// away; it is counted as that then only.
 func TestDeadlock_AndTurnInOneMoment(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := looking(t, a)

@@ -76,9 +76,9 @@ func (x *cluster) outlook() lease.Outlook {
 	return lease.Outlook{Grace: c.sessions.graceSince(c.now().Add(-c.graceTime())), Silent: c.remote.health.isSilent() && !c.spreads()}
 }
 
-// demote gives the partition back, and does not acquire it again for the time avoid. Holds in force stay
-// in force (rule 5). It blocks until the arbiter has answered, the session's deadline has passed,
-// or ctx has ended.
+// demote gives the partition back, and does not acquire it again for the time avoid. Holds in force
+// stay in force (rule 5). It blocks until the arbiter has answered, the session's deadline has
+// passed, or ctx has ended.
 func (p *partition) demote(ctx context.Context, avoid time.Duration) {
 	var a after
 	now := p.lock()

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A rolling deployment may change SessionTTL. The namespace's Grace goes for all, so that it outlasts the leases of both.
+// A rolling deployment may change SessionTTL. The namespace's Grace goes for all, so that it
+// outlasts the leases of both.
 func TestNew_SessionTTLChangesWhileOthersRun(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut := &faulty{Arbiter: a}
@@ -50,8 +51,8 @@ func TestNew_SessionTTLChangesWhileOthersRun(t *testing.T) {
 	})
 }
 
-// A rolling deployment to a longer SessionTTL, and back: the processes that run take the longer Grace over before the first lock
-// is granted that needs it, and go back when none needs it.
+// A rolling deployment to a longer SessionTTL, and back: the processes that run take the longer
+// Grace over before the first lock is granted that needs it, and go back when none needs it.
 func TestNew_ALongerSessionTTLAndBack(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		long := &coord.Options{SessionTTL: 25 * time.Second}
@@ -99,7 +100,8 @@ func TestNew_ALongerSessionTTLAndBack(t *testing.T) {
 	})
 }
 
-// A process that has lost its session may go by a Grace that is too short by now: it sends nothing until it has another one.
+// A process that has lost its session may go by a Grace that is too short by now: it sends nothing
+// until it has another one.
 func TestUnlock_IsNotSentWithoutASession(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut := &faulty{Arbiter: a}
@@ -159,7 +161,8 @@ func both(before, after *coord.Coordinator) deployed {
 	}
 }
 
-// overlaps runs processes that take the same key again and again for a while, and returns how often two had it.
+// overlaps runs processes that take the same key again and again for a while, and returns how often
+// two had it.
 func overlaps(t *testing.T, processes ...deployed) (n int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -214,8 +217,8 @@ func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
 	})
 }
 
-// The steps of docs/operations.md, "Changing Partitions with a stop": nothing is left in the old namespace, and tokens go on
-// rising.
+// The steps of docs/operations.md, "Changing Partitions with a stop": nothing is left in the old
+// namespace, and tokens go on rising.
 func TestOperations_PartitionsChangeWithAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var last coord.Fence

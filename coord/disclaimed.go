@@ -8,9 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// disclaimed are rows that this node, which leaves, may have written again with the partitions that it gave back: their
-// holds had been given back before. As a rule their nodes remove them when they are asked. A node that leaves at the same
-// time may be gone already: this one removes its rows when its session is over.
+// disclaimed are rows that this node, which leaves, may have written again with the partitions that
+// it gave back: their holds had been given back before. As a rule their nodes remove them when they
+// are asked. A node that leaves at the same time may be gone already: this one removes its rows
+// when its session is over.
 type disclaimed struct {
 	mu   mutex[leafRank] // protects rows
 	rows []fallback.Release
@@ -30,8 +31,9 @@ func (d *disclaimed) take() []fallback.Release {
 	return rows
 }
 
-// releaseDisclaimed releases the rows of sessions that are over, and waits for that for two CallTimeouts at most. It is for
-// a coordinator after the end of its goroutines and its own session: others may wait for that in the same way.
+// releaseDisclaimed releases the rows of sessions that are over, and waits for that for two
+// CallTimeouts at most. It is for a coordinator after the end of its goroutines and its own
+// session: others may wait for that in the same way.
 func (c *Coordinator) releaseDisclaimed(own *session) {
 	if c.cluster != nil {
 		c.cluster.hearsay.add(c.cluster.hearsay.heardEarly()...)

@@ -14,12 +14,14 @@ import (
 // doubtSoon makes the holders that are in the way be asked after.
 func (x *cluster) doubtSoon() { signal(x.wakes.dead) }
 
-// doubtMoment is how long keepDoubting waits when it is woken, at least: what has come to pass has to do with many keys, as a rule, and a look goes through
-// all. Where that takes long it waits for longer after a look, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
+// doubtMoment is how long keepDoubting waits when it is woken, at least: what has come to pass has
+// to do with many keys, as a rule, and a look goes through all. Where that takes long it waits for
+// longer after a look, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
 const doubtMoment = 10 * time.Millisecond
 
-// keepDoubting asks after the holders that are in the way of others, until the coordinator stops. It does not wait for the balance:
-// a cluster that does not come to rest, or an arbiter that does not take a partition back, has its dead, too.
+// keepDoubting asks after the holders that are in the way of others, until the coordinator stops.
+// It does not wait for the balance: a cluster that does not come to rest, or an arbiter that does
+// not take a partition back, has its dead, too.
 func (x *cluster) keepDoubting() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -56,7 +58,8 @@ type lonely struct {
 	busy atomic.Bool // some are being given back
 }
 
-// doubt asks after the holders that are in the way of others. It reports whether one cannot be asked.
+// doubt asks after the holders that are in the way of others. It reports whether one cannot be
+// asked.
 func (x *cluster) doubt(gives *lonely) (left bool) {
 	c := x.c
 	var a after

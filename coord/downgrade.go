@@ -72,7 +72,8 @@ func (l Lock) Downgrade(ctx context.Context) (ReadLock, error) {
 	}
 }
 
-// cede is Unlock for a hold that is given back at once, and not handed to another caller of this process.
+// cede is Unlock for a hold that is given back at once, and not handed to another caller of this
+// process.
 func (l Lock) cede() error {
 	var a after
 	p := l.p

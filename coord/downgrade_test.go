@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// downgrades lets callers of several processes write, downgrade and read, and checks that no writer comes in between.
+// downgrades lets callers of several processes write, downgrade and read, and checks that no writer
+// comes in between.
 func downgrades(t *testing.T, rounds int, all ...*coord.Coordinator) {
 	t.Helper()
 	var readers, writers, together atomic.Int32
@@ -159,7 +160,8 @@ func TestDowngrade_Refused(t *testing.T) {
 	})
 }
 
-// A lock that has ended is not made one for reading: Downgrade says so at once, and does not wait for the next holder, which may be the caller.
+// A lock that has ended is not made one for reading: Downgrade says so at once, and does not wait
+// for the next holder, which may be the caller.
 func TestDowngrade_OfALockThatHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, other := start(t, a, nil), start(t, a, nil)

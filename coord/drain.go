@@ -19,8 +19,9 @@ var errAlone = errors.New("no other node is there to take the partitions")
 // that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. What the
 // process keeps for its next callers is given back.
 //
-// Without a cluster only what the process keeps is given back. Errors: [ErrClosed]; [ErrObserver]; ctx's, with the
-// number of partitions that are left; that there is no other node, and then nothing is done.
+// Without a cluster only what the process keeps is given back. Errors: [ErrClosed]; [ErrObserver];
+// ctx's, with the number of partitions that are left; that there is no other node, and then nothing
+// is done.
 func (c *Coordinator) Drain(ctx context.Context) error {
 	if c.opts.Observe {
 		return fmt.Errorf("coord: Drain: %w", ErrObserver)
@@ -95,8 +96,8 @@ func (c *Coordinator) beginDrain(why string) error {
 	return nil
 }
 
-// owned returns how many partitions this node owns, is giving away, or may be given by a call that is
-// under way.
+// owned returns how many partitions this node owns, is giving away, or may be given by a call that
+// is under way.
 func (c *Coordinator) owned() (n int) {
 	for i := range c.parts {
 		p := &c.parts[i]

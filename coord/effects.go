@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// after is the deferred effects of events, and what comes of them outside. It may serve several partitions, one after the other.
+// after is the deferred effects of events, and what comes of them outside. It may serve several
+// partitions, one after the other.
 type after struct {
 	lease.Effects
 	in    *peer.Stream // that has the read loop in which this happens, or nil
@@ -58,11 +59,11 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 	}
 }
 
-// send puts a frame on a stream. Pass, Queue and Send of a stream append to one buffer, in the order
-// of the calls, and differ in what writes it: with Pass the read loop once its batch is done, with
-// Queue the Flush or FlushSoon that do calls, with Send the caller. They fail where the stream has
-// ended, or has so much to write that it ends now. cluster.Down is called then, and looks after what was
-// on its way, so no caller looks at their errors.
+// send puts a frame on a stream. Pass, Queue and Send of a stream append to one buffer, in the
+// order of the calls, and differ in what writes it: with Pass the read loop once its batch is done,
+// with Queue the Flush or FlushSoon that do calls, with Send the caller. They fail where the stream
+// has ended, or has so much to write that it ends now. cluster.Down is called then, and looks after
+// what was on its way, so no caller looks at their errors.
 func (a *after) send(l *link, f *peer.Frame) {
 	if a.in != nil {
 		_ = a.in.Pass(l.s, f)
@@ -79,7 +80,8 @@ func (a *after) send(l *link, f *peer.Frame) {
 	}
 }
 
-// do carries out the deferred effects. c's partitions must be unlocked. The user's functions come last: they may take long.
+// do carries out the deferred effects. c's partitions must be unlocked. The user's functions come
+// last: they may take long.
 func (a *after) do(c *Coordinator) {
 	if a.End != nil {
 		a.End(ErrUnlocked)
@@ -122,7 +124,8 @@ func (a *after) do(c *Coordinator) {
 	}
 }
 
-// tellLosses counts locks that were lost, and tells logger and trace. Their contexts have ended already.
+// tellLosses counts locks that were lost, and tells logger and trace. Their contexts have ended
+// already.
 func (c *Coordinator) tellLosses(losses []lease.Loss) {
 	errs := make([]*LossError, len(losses))
 	for i := range losses {

@@ -13,21 +13,21 @@ var (
 
 	// ErrUnavailable: the arbiter could not be asked, or may not grant anything now, as after a
 	// failover. It is not known whether the key is free. The error of a Lock that waited for such a
-	// reason until its ctx ended Is this and ctx.Err(); a Lock that the server refused returns it at
-	// once, with the setting.
+	// reason until its ctx ended Is this and ctx.Err(); a Lock that the server refused returns it
+	// at once, with the setting.
 	ErrUnavailable = errors.New("coord: arbiter unavailable")
 
-	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that Do
-	// or Lock.Context gave, or derives from it. The caller would wait for itself. Lock, TryLock, Do
-	// and Share return it at once.
+	// ErrHeld: the caller's context carries a lock of the key that is in force: it is the one that
+	// Do or Lock.Context gave, or derives from it. The caller would wait for itself. Lock, TryLock,
+	// Do and Share return it at once.
 	ErrHeld = errors.New("coord: already held by the caller: its context is that of a lock of this key")
 
-	// ErrDeadlock: callers wait for each other in a circle, and the caller is the youngest of them. See
-	// DeadlockError, which errors.As finds, and Options.DeadlockAfter.
+	// ErrDeadlock: callers wait for each other in a circle, and the caller is the youngest of them.
+	// See DeadlockError, which errors.As finds, and Options.DeadlockAfter.
 	ErrDeadlock = errors.New("coord: callers wait for each other in a circle")
 
-	// ErrInvalidKey: a key must have 1 to 1024 bytes, must not begin with NUL, and must not end with NUL, letters, digits or slashes, NUL
-	// and 0xff.
+	// ErrInvalidKey: a key must have 1 to 1024 bytes, must not begin with NUL, and must not end
+	// with NUL, letters, digits or slashes, NUL and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
 	// ErrClosed: the coordinator was closed.
@@ -49,15 +49,15 @@ var (
 	// ErrNotHeld: no caller has the lock with that token, any more or at all.
 	ErrNotHeld = errors.New("coord: no caller has the lock with that token")
 
-	// ErrNotBroken: the process that has the lock does not permit it (Options.Unbreakable), is of an older version, or
-	// could not be asked; or the owner of the key could not.
+	// ErrNotBroken: the process that has the lock does not permit it (Options.Unbreakable), is of
+	// an older version, or could not be asked; or the owner of the key could not.
 	ErrNotBroken = errors.New("coord: the lock was not broken")
 )
 
 // Errors of Share, besides those of Do.
 var (
-	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but others
-	// may not get it.
+	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but
+	// others may not get it.
 	ErrNotShared = errors.New("coord: result not shared")
 
 	// ErrTooLarge: the encoded result is larger than ShareOptions.MaxSize. It was not stored.
@@ -97,7 +97,8 @@ type LossError struct {
 	Fence Fence // of the lock that was lost
 	Cause LossCause
 
-	// Reason is that of Break, and the name of the process in which it was called. Empty with other causes.
+	// Reason is that of Break, and the name of the process in which it was called. Empty with other
+	// causes.
 	Reason string
 }
 
@@ -116,8 +117,8 @@ func (e *LossError) Is(target error) bool {
 }
 
 // A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked,
-// ErrUnavailable, ErrHeld, ErrDeadlock, ErrObserver or ErrClosed, and what is behind it) and, if the wait was ended by its
-// ctx, ctx.Err() and context.Cause(ctx).
+// ErrUnavailable, ErrHeld, ErrDeadlock, ErrObserver or ErrClosed, and what is behind it) and, if
+// the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string
 	Reason error // what was in the way: that another caller has the key, or that the arbiter could not be asked

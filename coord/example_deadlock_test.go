@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Two tasks lock two accounts one by one, in two orders. The second one is sent away, gives back what it has, and begins anew.
+// Two tasks lock two accounts one by one, in two orders. The second one is sent away, gives back
+// what it has, and begins anew.
 func ExampleDeadlockError() {
 	ctx := context.Background()
 	locks, err := coord.New(ctx, fallback.NewMemory(), &coord.Options{DeadlockAfter: 50 * time.Millisecond})

@@ -32,7 +32,8 @@ func ExampleCoordinator_RLock() {
 	// Output: true
 }
 
-// A page shows what nothing writes at the moment, and leaves out the rest. Readers are let in together.
+// A page shows what nothing writes at the moment, and leaves out the rest. Readers are let in
+// together.
 func ExampleCoordinator_TryRLock() {
 	c := newCoordinator()
 	defer c.Close(context.Background())

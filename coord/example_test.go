@@ -60,8 +60,8 @@ func ExampleCoordinator_Lock() {
 		return
 	}
 	defer l.Unlock()
-	// The first statement of the transaction, before the stock is read; no row: a later holder was here.
-	// UPDATE stock SET fence = $1 WHERE sku = $2 AND COALESCE(fence, 0) <= $1 RETURNING units
+	// The first statement of the transaction, before the stock is read; no row: a later holder was
+	// here. UPDATE stock SET fence = $1 WHERE sku = $2 AND COALESCE(fence, 0) <= $1 RETURNING units
 	fmt.Println(l.Fence() > 0, l.Context().Err())
 	// Output: true <nil>
 }

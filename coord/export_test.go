@@ -39,7 +39,8 @@ func StepClock(c *Coordinator, session string, seconds int64) bool {
 	return true
 }
 
-// earlierByWall sets the wall clock's part of a time, which has whole seconds above 30 bits of nanoseconds.
+// earlierByWall sets the wall clock's part of a time, which has whole seconds above 30 bits of
+// nanoseconds.
 func earlierByWall(t time.Time, seconds int64) time.Time {
 	wall := (*uint64)(unsafe.Pointer(&t)) // the first field of a time.Time
 	*wall -= uint64(seconds) << 30
@@ -113,7 +114,8 @@ func LookAtRecords(c *Coordinator) {
 	}
 }
 
-// Looking returns how many partitions a node does not own, and could not acquire now if they were to be its own.
+// Looking returns how many partitions a node does not own, and could not acquire now if they were
+// to be its own.
 func Looking(c *Coordinator) (n int) {
 	for i := range c.parts {
 		p := &c.parts[i]

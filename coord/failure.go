@@ -95,8 +95,8 @@ type CallFailure struct {
 	Error  string    `json:"error"`
 }
 
-// Failing returns those of Failures that seem to go on when the report was made: a refusal of the last minute, which does not mend
-// itself, and another failure of the last 3 s.
+// Failing returns those of Failures that seem to go on when the report was made: a refusal of the
+// last minute, which does not mend itself, and another failure of the last 3 s.
 func (r *NodeReport) Failing() (all []CallFailure) {
 	for _, f := range r.Failures {
 		lasts := 3 * time.Second

@@ -65,7 +65,8 @@ func TestStats_CallsThatFailAreCountedByReason(t *testing.T) {
 	})
 }
 
-// A call that its caller cancelled is no failure of the arbiter, and is not counted; one that has taken too long is.
+// A call that its caller cancelled is no failure of the arbiter, and is not counted; one that has
+// taken too long is.
 func TestStats_CallsThatAreCancelledAreNotCounted(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		c := start(t, silentResults{m}, nil)

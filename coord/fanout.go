@@ -8,9 +8,9 @@ import (
 )
 
 // patience is how long a call of spread, or of reclaim, waits before it makes room for one more
-// beside it. A server of several that does not answer
-// must not hold up what the others answer. But where calls are slow because there are many, more of them make it worse:
-// they time out, and are made again.
+// beside it. A server of several that does not answer must not hold up what the others answer. But
+// where calls are slow because there are many, more of them make it worse: they time out, and are
+// made again.
 type patience struct {
 	least, most time.Duration
 	took        atomic.Int64 // by the call that has ended last; 0: none has
@@ -33,8 +33,9 @@ func (x *patience) wait() time.Duration {
 	return max(x.least, min(4*took, x.most))
 }
 
-// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes long makes room for another one, as
-// [patience] says. It returns when each call has ended or has made room; work tells when all have ended.
+// spread calls f for all of a list, in goroutines, at most n at a time: but one that takes long
+// makes room for another one, as [patience] says. It returns when each call has ended or has made
+// room; work tells when all have ended.
 func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func(T)) {
 	n = min(n, len(list))
 	room := make(chan struct{}, n)

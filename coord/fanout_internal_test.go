@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// fanOut spreads calls that take as long as do says, and returns how many were in flight at the same time at most.
+// fanOut spreads calls that take as long as do says, and returns how many were in flight at the
+// same time at most.
 func fanOut(calls int, do func(call int)) (most int64, took time.Duration) {
 	c := &Coordinator{opts: (&Options{}).filled()}
 	list := make([]int, calls)
@@ -31,7 +32,8 @@ func fanOut(calls int, do func(call int)) (most int64, took time.Duration) {
 	return highest.Load(), time.Since(begun)
 }
 
-// A server that has much to do is not given more to do because it is slow: calls would time out that it is at work on.
+// A server that has much to do is not given more to do because it is slow: calls would time out
+// that it is at work on.
 func TestSpread_OneBusyServer(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		server := make(chan struct{}, 1) // does one thing at a time

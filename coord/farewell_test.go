@@ -34,7 +34,8 @@ func leaver(t *testing.T, options func() *coord.Options) (net *faulty, leaves *c
 	return net, leaves, others
 }
 
-// A node that closes and cannot give its partitions back is buried, as one that crashed: its keys do not wait for the end of its session, a minute.
+// A node that closes and cannot give its partitions back is buried, as one that crashed: its keys
+// do not wait for the end of its session, a minute.
 func TestClose_ThatGivesNothingBackIsBuried(t *testing.T) {
 	takes.Seconds(t)
 	net, leaves, others := leaver(t, guardedOptions)
@@ -56,7 +57,8 @@ func TestClose_ThatGivesNothingBackIsBuried(t *testing.T) {
 	unlock(t, l)
 }
 
-// So is one whose session is not closed at last, though it has given its partitions back: as that fails, or as a hold could not be released.
+// So is one whose session is not closed at last, though it has given its partitions back: as that
+// fails, or as a hold could not be released.
 func TestClose_WithoutTheEndOfItsSessionIsBuried(t *testing.T) {
 	takes.Seconds(t)
 	for _, cut := range []string{"close", "unlock"} {

@@ -191,7 +191,8 @@ func (n *faultySpace) Spread() bool {
 	return n.f.several
 }
 
-// Restore is for one partition, as coord's calls are if there are several servers: "adopt" or, if the first hold rests on its row, "reclaim".
+// Restore is for one partition, as coord's calls are if there are several servers: "adopt" or, if
+// the first hold rests on its row, "reclaim".
 func (n *faultySpace) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
 	op := "adopt"
 	if claims[0].Holds[0].Owned == 0 {

@@ -24,8 +24,9 @@ type flight struct {
 	err    error
 }
 
-// seated gives the caller a seat if this process reads the key, and the lock is in force. Otherwise it returns none, as for a caller that
-// may have a label, unless that was asked for. What does not depend on the key comes last: the processor does it while it looks up the key.
+// seated gives the caller a seat if this process reads the key, and the lock is in force. Otherwise
+// it returns none, as for a caller that may have a label, unless that was asked for. What does not
+// depend on the key comes last: the processor does it while it looks up the key.
 func (c *Coordinator) seated(ctx context.Context, key string, asked bool) (*seat, uint64) {
 	h := readHash(key)
 	x := c.callers.reads.find(h, key)
@@ -62,7 +63,8 @@ func (c *Coordinator) rlock(ctx context.Context, key string, try bool) (ReadLock
 	return c.rlockSlowly(ctx, c.shardOf(h), h, key, try, nil)
 }
 
-// rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it returns nothing.
+// rlockLabelled is rlock with a label, for a locker, or with a context that has ended. Otherwise it
+// returns nothing.
 func (c *Coordinator) rlockLabelled(ctx context.Context, key string, try bool) (ReadLock, error) {
 	if ctx.Err() != nil {
 		return ReadLock{}, cmp.Or(validateOwn(key), ended(ctx))
@@ -149,12 +151,13 @@ func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string,
 	return &WaitError{Key: key, Reason: reason, Ended: ended(ctx)}
 }
 
-// warmAfter is how many callers find the mutex of a reading locked by themselves before it has seats.
+// warmAfter is how many callers find the mutex of a reading locked by themselves before it has
+// seats.
 const warmAfter = 2
 
 // join makes the caller one of the key's readers, if it can be: one with a seat, with the lock that
-// it returns, or one that is counted, of which it returns the turn. Otherwise it makes the caller one of those that wait. It returns
-// nothing for a caller that only tries while others wait.
+// it returns, or one that is counted, of which it returns the turn. Otherwise it makes the caller
+// one of those that wait. It returns nothing for a caller that only tries while others wait.
 func (c *Coordinator) join(
 	ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string,
 ) (*reading, ReadLock, *flight) {
@@ -200,8 +203,9 @@ func (s *readShard) begin(key string, try bool) (context.Context, *flight) {
 	return ctx, f
 }
 
-// flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a. That caller calls land when it has
-// the lock, or has not got it. There is no land, and no flight of its own, if callers of this process have the key or wait for it.
+// flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a.
+// That caller calls land when it has the lock, or has not got it. There is no land, and no flight
+// of its own, if callers of this process have the key or wait for it.
 func (c *Coordinator) flyAhead(key string, a *after) (land func()) {
 	h := readHash(key)
 	s := c.shardOf(h)
@@ -272,9 +276,10 @@ func (c *Coordinator) sharedName(key string, i int) string {
 	return fallback.SharedName(key, c.callers.holder+"/"+strconv.Itoa(i))
 }
 
-// lockShared locks a shared name for the callers of a flight. The first name may have a reading that is shut, with readers inside. The
-// callers wait for those until the quantum is over. Then they ask the grantor for another name, and wait there behind a writer that
-// waits. One that has given up has told the grantor, and not this process.
+// lockShared locks a shared name for the callers of a flight. The first name may have a reading
+// that is shut, with readers inside. The callers wait for those until the quantum is over. Then
+// they ask the grantor for another name, and wait there behind a writer that waits. One that has
+// given up has told the grantor, and not this process.
 func (c *Coordinator) lockShared(ctx context.Context, s *readShard, key string, f *flight) (Lock, error) {
 	p := c.partitionOf(key)
 	for i := 0; ; i++ {
@@ -335,7 +340,8 @@ func (s *readShard) quit(key string, f *flight, label *string) {
 	}
 }
 
-// readingOf returns the lock of the shared name that callers of this process have, nil if there is none.
+// readingOf returns the lock of the shared name that callers of this process have, nil if there is
+// none.
 func (c *Coordinator) readingOf(key string) *reading {
 	s := c.shardOf(readHash(key))
 	s.mu.Lock()

@@ -2,8 +2,9 @@ package coord
 
 import "context"
 
-// flights are the calls of the arbiter that are on their way, or the answers of which are being taken, and
-// that may grant something or confirm it: those that were begun before a moment are a generation (E3).
+// flights are the calls of the arbiter that are on their way, or the answers of which are being
+// taken, and that may grant something or confirm it: those that were begun before a moment are a
+// generation (E3).
 type flights struct {
 	mu    mutex[leafRank] // protects what follows
 	at    int             // the present generation
@@ -11,7 +12,8 @@ type flights struct {
 	empty chan struct{}   // closed when the one before has no calls any more
 }
 
-// begin is called before a call is sent, and end with what it returned once its answer has been taken.
+// begin is called before a call is sent, and end with what it returned once its answer has been
+// taken.
 func (x *flights) begin() (generation int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -29,8 +31,8 @@ func (x *flights) end(generation int) {
 	}
 }
 
-// settled waits until the calls that were begun before have ended. It reports false if ctx ends first. It is called by one
-// goroutine at a time.
+// settled waits until the calls that were begun before have ended. It reports false if ctx ends
+// first. It is called by one goroutine at a time.
 func (x *flights) settled(ctx context.Context) bool {
 	if !x.drained(ctx) { // of a generation that was not waited for to its end
 		return false

@@ -109,13 +109,14 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	p.unlock(a)
 }
 
-// quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines that p.now was just
-// compared with, as [lease.Partition.Quick] does at an owner.
+// quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines
+// that p.now was just compared with, as [lease.Partition.Quick] does at an owner.
 func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
 	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
 }
 
-// fits reports whether the fields of a frame suit its kind. The session that the node has stated is known to be storable.
+// fits reports whether the fields of a frame suit its kind. The session that the node has stated is
+// known to be storable.
 func fits(l *link, f *peer.Frame) bool {
 	switch f.Kind {
 	case peer.Request:
@@ -139,8 +140,9 @@ func plain(name []byte) []byte {
 	return []byte(key)
 }
 
-// sound reports whether a grant's block of tokens is one that an owner hands out: at least one token,
-// all of the epoch that the frame names. No token at all: the owner answers for a hold of that epoch or an earlier one (rule 17).
+// sound reports whether a grant's block of tokens is one that an owner hands out: at least one
+// token, all of the epoch that the frame names. No token at all: the owner answers for a hold of
+// that epoch or an earlier one (rule 17).
 func sound(f *peer.Frame) bool {
 	t := fallback.Token(f.Token)
 	if f.Count == 0 {
@@ -149,8 +151,8 @@ func sound(f *peer.Frame) bool {
 	return f.Count > 0 && t.Epoch() == f.Epoch && uint64(t.Seq())+uint64(f.Count)-1 <= math.MaxUint32
 }
 
-// storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of words. With one that it
-// cannot, the partition's rows could not be read any more.
+// storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of
+// words. With one that it cannot, the partition's rows could not be read any more.
 func storable(session []byte) bool {
 	for _, c := range session {
 		if c <= ' ' || c > '~' {
@@ -160,7 +162,8 @@ func storable(session []byte) bool {
 	return len(session) > 0
 }
 
-// identity is that of a request or hold in a frame of the other node's. It also reports whether it is of the node's session.
+// identity is that of a request or hold in a frame of the other node's. It also reports whether it
+// is of the node's session.
 func (l *link) identity(f *peer.Frame) (id fallback.Identity, current bool) {
 	session := l.Session()
 	if current = session == string(f.Session); !current { // compared without allocation

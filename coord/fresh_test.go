@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A new namespace on a server that was promoted long ago waits for Grace, as the server does not tell when that was. The error says
-// that, and not only that data may be lost.
+// A new namespace on a server that was promoted long ago waits for Grace, as the server does not
+// tell when that was. The error says that, and not only that data may be lost.
 func TestSettled_ANewNamespaceOnAPromotedServer(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -42,7 +42,8 @@ const firstPing = 10
 
 func (x *hostile) Down(*peer.Stream, error) {}
 
-// frames makes frames of bytes: six each. They are as a node would send them in some situation, mostly not in this one.
+// frames makes frames of bytes: six each. They are as a node would send them in some situation,
+// mostly not in this one.
 func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 	keys := []string{"k", "l", "", "k\x00", strings.Repeat("k", MaxKey)}
 	texts := []string{"", `{"about":"keys","keys":["aw==",""]}`, `{"about":"top","most":9,"by":1}`, `{"about":"held","most":1}`, `{"about":`, "{}",
@@ -77,7 +78,8 @@ func frames(c *Coordinator, b []byte) (all []peer.Frame) {
 	return all
 }
 
-// FuzzFrames: whatever another node sends, this one goes on, and grants nothing that could not be told the arbiter.
+// FuzzFrames: whatever another node sends, this one goes on, and grants nothing that could not be
+// told the arbiter.
 func FuzzFrames(f *testing.F) {
 	c, err := New(context.Background(), fallback.NewMemory(), &Options{
 		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 7,
@@ -216,8 +218,9 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzPartition: the partition of a key, which all nodes of a cluster and all versions have to see alike (it is the one that
-// the key's row is in), is one of those that there are, and that by which frames are checked.
+// FuzzPartition: the partition of a key, which all nodes of a cluster and all versions have to see
+// alike (it is the one that the key's row is in), is one of those that there are, and that by which
+// frames are checked.
 func FuzzPartition(f *testing.F) {
 	for _, key := range []string{"", "k", "order-1", "\x00", "\xff\xfe", strings.Repeat("k", MaxKey)} {
 		f.Add(key, uint16(1021))
@@ -250,7 +253,8 @@ func TestRemainder(t *testing.T) {
 	}
 }
 
-// Another hash would put a key into another partition, and two versions of a program would both grant it.
+// Another hash would put a key into another partition, and two versions of a program would both
+// grant it.
 func TestPartitionsOfKeysStay(t *testing.T) {
 	c := new(Coordinator)
 	c.divide(1021)

@@ -31,7 +31,8 @@ func (x *exit) granted() *coord.Options {
 	return &coord.Options{Trace: &coord.Trace{Granted: func(context.Context, coord.GrantInfo) { x.call() }}}
 }
 
-// A key whose goroutine was ended is not locked, and TryLockAll says so; LockAll asks for it once more.
+// A key whose goroutine was ended is not locked, and TryLockAll says so; LockAll asks for it once
+// more.
 func TestGoexit_LockAll(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var x exit
@@ -60,7 +61,8 @@ func TestGoexit_LockAll(t *testing.T) {
 	})
 }
 
-// Readers whose lock had come when the goroutine was ended that asked for it are told, and the key can be read again.
+// Readers whose lock had come when the goroutine was ended that asked for it are told, and the key
+// can be read again.
 func TestGoexit_RLock(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var x exit
@@ -120,7 +122,8 @@ func TestGoexit_SmallerBlock(t *testing.T) {
 	})
 }
 
-// A caller that is ended while it acquires permits uses the semaphore no more: it can be one of another number.
+// A caller that is ended while it acquires permits uses the semaphore no more: it can be one of
+// another number.
 func TestGoexit_Acquire(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var x exit
@@ -135,8 +138,8 @@ func TestGoexit_Acquire(t *testing.T) {
 	})
 }
 
-// A Close that a function of the caller's breaks off lets further calls of Close return, and the session is
-// renewed no more.
+// A Close that a function of the caller's breaks off lets further calls of Close return, and the
+// session is renewed no more.
 func TestGoexit_Close(t *testing.T) {
 	for name, breaks := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("broken") }} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +197,8 @@ func (n attachment) Close() error {
 	return n.Namespace.Close()
 }
 
-// A Close of an observer that is broken off closes all that it has attached to: another one for each Grace.
+// A Close of an observer that is broken off closes all that it has attached to: another one for
+// each Grace.
 func TestGoexit_CloseOfAnObserver(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		var x exit

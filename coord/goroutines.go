@@ -1,6 +1,7 @@
 package coord
 
-// startServices starts the services, which live as long as the coordinator. first is the session that there is, nil for none.
+// startServices starts the services, which live as long as the coordinator. first is the session
+// that there is, nil for none.
 func (c *Coordinator) startServices(first *session) {
 	services := []func(){
 		func() { c.keepSessions(first) },
@@ -20,8 +21,8 @@ func (c *Coordinator) startServices(first *session) {
 	}
 }
 
-// background makes calls of the arbiter in the background. Close waits for them; from then on none is made, as streams and the
-// membership, which may ask for them, end after that.
+// background makes calls of the arbiter in the background. Close waits for them; from then on none
+// is made, as streams and the membership, which may ask for them, end after that.
 func (c *Coordinator) background(f func()) {
 	c.life.last.Lock()
 	defer c.life.last.Unlock()
@@ -53,9 +54,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// The goroutines of this package. Each row is a place that starts some, and a test compares the rows
-// with the source. Close waits for all of them. A session's loops are awaited by maintain, those that
-// reclaim in time by reclaim, and questions to other nodes by their callers.
+// The goroutines of this package. Each row is a place that starts some, and a test compares the
+// rows with the source. Close waits for all of them. A session's loops are awaited by maintain,
+// those that reclaim in time by reclaim, and questions to other nodes by their callers.
 //
 //	| function                  | means     | goroutine                       | ends when             |
 //	| ------------------------- | --------- | ------------------------------- | --------------------- |

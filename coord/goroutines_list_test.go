@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// starts returns the places of a file that start goroutines, as "function means": go statements, and what calls or hands on methods
-// Go, AfterFunc and background.
+// starts returns the places of a file that start goroutines, as "function means": go statements,
+// and what calls or hands on methods Go, AfterFunc and background.
 func starts(file *ast.File) (all []string) {
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)

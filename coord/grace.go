@@ -112,8 +112,8 @@ func (c *Coordinator) silence() time.Duration {
 
 // settles is for how long yet the server before may answer, where so much is left of a partition's
 // Grace: until that is delta and M old, as the server's clock may have made a step of M. It is not
-// above 0 then, and outside of Grace. What this process needs is the shortest Grace that another one
-// may have begun, also while the namespace's is changed ([fallback.Terms]).
+// above 0 then, and outside of Grace. What this process needs is the shortest Grace that another
+// one may have begun, also while the namespace's is changed ([fallback.Terms]).
 func (c *Coordinator) settles(left time.Duration) time.Duration {
 	if left == 0 {
 		return 0
@@ -145,7 +145,8 @@ func (c *Coordinator) stamp() fallback.Stamp {
 	return fallback.Stamp{Session: s.ID, Seen: s.seen.last()}
 }
 
-// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is left.
+// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is
+// left.
 func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
 	most := c.opts.RenewEvery
 	if s := c.sessions.current(); s != nil && s.rounds != nil {

@@ -40,8 +40,8 @@ func TestGrace_TheServerBeforeMayAnswer(t *testing.T) {
 	})
 }
 
-// What a session was told last: of calls that were on their way together the later expiry counts, in
-// whichever order they are answered, and else the last answer, as a clock may have stepped back.
+// What a session was told last: of calls that were on their way together the later expiry counts,
+// in whichever order they are answered, and else the last answer, as a clock may have stepped back.
 func TestExpiry(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	var x expiry

@@ -18,7 +18,8 @@ import (
 // slowly has a request for a block be under way for so long.
 const slowly = 500 * time.Millisecond
 
-// growing is a semaphore of 100 in a process that has a block of which all n permits are in use, one by one, and whose arbiter has become slow.
+// growing is a semaphore of 100 in a process that has a block of which all n permits are in use,
+// one by one, and whose arbiter has become slow.
 func growing(t *testing.T, n int, f func(t *testing.T, c *coord.Coordinator, s *coord.Semaphore, used []coord.Permits)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -71,7 +72,8 @@ func (l *line) wait(ctx context.Context, name string, n int) {
 	synctest.Wait()
 }
 
-// has checks that these callers got permits since it was called last, and no others. Those that got some in the same moment are sorted.
+// has checks that these callers got permits since it was called last, and no others. Those that got
+// some in the same moment are sorted.
 func (l *line) has(names ...string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -123,7 +125,8 @@ func TestGrowth_TakesWhatComesBack(t *testing.T) {
 	})
 }
 
-// Callers that wait for a larger block are served in the order in which they came: a large request is not starved by small ones.
+// Callers that wait for a larger block are served in the order in which they came: a large request
+// is not starved by small ones.
 func TestGrowth_ServesInOrder(t *testing.T) {
 	growing(t, 3, func(t *testing.T, _ *coord.Coordinator, s *coord.Semaphore, used []coord.Permits) {
 		l := line{t: t, s: s}
@@ -181,7 +184,8 @@ func TestGrowth_GoesOn(t *testing.T) {
 	})
 }
 
-// Callers that come at the same time wait for one answer: the process asks for more than the one that came first needs.
+// Callers that come at the same time wait for one answer: the process asks for more than the one
+// that came first needs.
 func TestGrowth_OfARush(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
@@ -209,8 +213,9 @@ func TestGrowth_OfARush(t *testing.T) {
 	})
 }
 
-// A limit that does not bind costs bursts of eight processes, which come after their blocks went back, little more than a request. It made half
-// of the sections where callers waited for two requests, one after the other, while permits came back.
+// A limit that does not bind costs bursts of eight processes, which come after their blocks went
+// back, little more than a request. It made half of the sections where callers waited for two
+// requests, one after the other, while permits came back.
 func TestGrowth_OfBursts(t *testing.T) {
 	const (
 		request    = 50 * time.Millisecond
@@ -350,7 +355,8 @@ func TestGrowth_GivesWayToOthers(t *testing.T) {
 	})
 }
 
-// Without blocks that are kept, permits that come back are those of the callers that wait all the same.
+// Without blocks that are kept, permits that come back are those of the callers that wait all the
+// same.
 func TestGrowth_WithoutLinger(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}

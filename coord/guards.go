@@ -84,8 +84,9 @@ func (g *guarded) wake() {
 	}
 }
 
-// once does what is due, and returns in how long it has to look again: when something is due, or the next promise to another session
-// passes. stood: this process has stood still, so pings may have come that it has not read.
+// once does what is due, and returns in how long it has to look again: when something is due, or
+// the next promise to another session passes. stood: this process has stood still, so pings may
+// have come that it has not read.
 func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	x := g.c.cluster
 	live, last := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
@@ -127,11 +128,13 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	return next
 }
 
-// change looks after the set of guardians. live are the sessions that have answered lately, and last is when one did. It reports
-// whether there is another set to be asked for promises. g.mu is held.
+// change looks after the set of guardians. live are the sessions that have answered lately, and
+// last is when one did. It reports whether there is another set to be asked for promises. g.mu is
+// held.
 func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
-	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline with it.
+	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline
+	// with it.
 	g.ward.Relied(at + lease.Left(g.s.Deadline(), now))
 	if phase == guardians.Asked || g.ask(now, at) {
 		g.renewNow(g.contact.asked) // until an answer tells which set is recorded
@@ -142,7 +145,8 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 		present = next
 	}
 	want := guardians.Choose(g.s.ID, present.Members, live)
-	// What a member promises for a version that it has voted on is worth nothing (G5): a next version is proposed, if need be with the same members.
+	// What a member promises for a version that it has voted on is worth nothing (G5): a next
+	// version is proposed, if need be with the same members.
 	voted := slices.ContainsFunc(present.Members, func(member string) bool {
 		_, v := g.ward.Promise(member)
 		return v >= present.Version
@@ -171,10 +175,12 @@ func (g *guarded) ask(now time.Time, at guardians.Instant) bool {
 	return asks
 }
 
-// deaf reports whether none is left that could guard this node, which has heard nothing of the arbiter since it noticed. Its requests
-// may be executed all the same: a session that gave its guardians up then would be buried by none, and yet end for want of an
-// answer. The renewal that tells is wanted as soon as all answers are overdue, and not when all guardians count as gone: another
-// one, for the set without them, has to be answered after it while the last promise lasts. g.mu is held.
+// deaf reports whether none is left that could guard this node, which has heard nothing of the
+// arbiter since it noticed. Its requests may be executed all the same: a session that gave its
+// guardians up then would be buried by none, and yet end for want of an answer. The renewal that
+// tells is wanted as soon as all answers are overdue, and not when all guardians count as gone:
+// another one, for the set without them, has to be answered after it while the last promise lasts.
+// g.mu is held.
 func (g *guarded) deaf(overdue, gone bool, now time.Time) bool {
 	switch {
 	case !overdue:
@@ -234,8 +240,9 @@ func (g *guarded) burials() (list []guardians.Burial) {
 	return list
 }
 
-// answering returns the sessions that may guard this node's: their nodes take part, do not leave, and have answered within the
-// time. last is when such a session answered at last, within the time or not.
+// answering returns the sessions that may guard this node's: their nodes take part, do not leave,
+// and have answered within the time. last is when such a session answered at last, within the time
+// or not.
 func (x *cluster) answering(now time.Time, within time.Duration) (sessions []string, last time.Time) {
 	v := x.ring.View()
 	for _, l := range x.all() {

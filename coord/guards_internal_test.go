@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// TestGuarded_AWakeDelaysNoPing: a session that is woken between two pings looks again when the next one is due, not a whole period later.
+// TestGuarded_AWakeDelaysNoPing: a session that is woken between two pings looks again when the
+// next one is due, not a whole period later.
 func TestGuarded_AWakeDelaysNoPing(t *testing.T) {
 	g := &guarded{}
 	g.times.Promise = looksPerPromise * time.Second
@@ -51,7 +52,8 @@ func TestOffer_ByBothClocks(t *testing.T) {
 	}
 }
 
-// So has what it answers to pings, by which all holds that it has granted go on: of its session, and of its partitions.
+// So has what it answers to pings, by which all holds that it has granted go on: of its session,
+// and of its partitions.
 func TestAnswersFor_ByBothClocks(t *testing.T) {
 	const lasts = 9 * time.Second
 	c := &Coordinator{opts: Options{SessionTTL: lasts + time.Second, Margin: time.Second}}
@@ -84,8 +86,9 @@ func TestAnswersFor_ByBothClocks(t *testing.T) {
 	}
 }
 
-// A session that was alone has a deadline which no promise bounds. Its first guardians are asked for when their promises cover that, also if the
-// wall clock has stepped there and back meanwhile, which the ward's clock, but no deadline, has gone along with (G7).
+// A session that was alone has a deadline which no promise bounds. Its first guardians are asked
+// for when their promises cover that, also if the wall clock has stepped there and back meanwhile,
+// which the ward's clock, but no deadline, has gone along with (G7).
 func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
 	now := time.Now()

@@ -95,13 +95,14 @@ func (x *rounds) await(ctx context.Context, changed <-chan struct{}, most time.D
 	}
 }
 
-// end begins a round after another one, and ends the Graces that it has seen before, when it is complete.
+// end begins a round after another one, and ends the Graces that it has seen before, when it is
+// complete.
 func (x *rounds) end(ctx context.Context, after string) {
 	c := x.c
 	began := c.now()
 	graces, sure := x.graces(ctx)
-	// A moment after a failover some calls go to the server before: what is left out has to wait for
-	// the next round.
+	// A moment after a failover some calls go to the server before: what is left out has to wait
+	// for the next round.
 	for !sure && c.since(began) < c.opts.RetryEvery && sleep(ctx, c.opts.RetryEvery/4) {
 		graces, sure = x.graces(ctx)
 	}
@@ -154,8 +155,9 @@ func (x *rounds) graces(ctx context.Context) (all []fallback.NamedGrace, sure bo
 	return all, sure
 }
 
-// begin begins a round after another one, and returns what the table says then. If that is not answered, it asks which round there is: one that was
-// begun all the same would be waited for as another session's. It does not begin it again, as the name is for one round.
+// begin begins a round after another one, and returns what the table says then. If that is not
+// answered, it asks which round there is: one that was begun all the same would be waited for as
+// another session's. It does not begin it again, as the name is for one round.
 func (x *rounds) begin(ctx context.Context, after string) (round string, r fallback.Renewal, err error) {
 	round = rand.Text()
 	r, err = x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
@@ -172,8 +174,8 @@ func (x *rounds) tell(ctx context.Context) {
 	_ = x.by.TellRound(call) // they look by themselves with their next renewals
 }
 
-// complete waits until all sessions have spoken for a round that began then, or are dead. It reports false if another one has begun, or
-// Grace is over.
+// complete waits until all sessions have spoken for a round that began then, or are dead. It
+// reports false if another one has begun, or Grace is over.
 func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
 	c := x.c
 	if !sleep(ctx, c.roundAge()) {
@@ -194,8 +196,8 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bo
 	return false
 }
 
-// endGraces returns how many it has ended, and those for which it had no answer. Each is ended by its
-// name, so it may be asked for again.
+// endGraces returns how many it has ended, and those for which it had no answer. Each is ended by
+// its name, so it may be asked for again.
 func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (ended int, failed []fallback.NamedGrace) {
 	c := x.c
 	for these := range slices.Chunk(graces, readsPerCall) {

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// hearsay is what messages say of this node's partitions. Every client of the arbiter that may publish can send a
-// message, so the node reads the records before it acts.
+// hearsay is what messages say of this node's partitions. Every client of the arbiter that may
+// publish can send a message, so the node reads the records before it acts.
 type hearsay struct {
 	mu     mutex[leafRank] // protects list, early
 	list   map[rumor]bool  // to be looked up

@@ -170,7 +170,8 @@ func TestForgedMessages(t *testing.T) {
 	}
 }
 
-// A request that is at an owner waits for no message of the arbiter's. Its row may be there before its grant is, and is not removed.
+// A request that is at an owner waits for no message of the arbiter's. Its row may be there before
+// its grant is, and is not removed.
 func TestAForgedWake(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
@@ -206,8 +207,8 @@ func TestAForgedWake(t *testing.T) {
 	<-done
 }
 
-// A message about a request that has not been made yet removes no row: a release is sent later, and again if it fails, so it could come after
-// the row of that request.
+// A message about a request that has not been made yet removes no row: a release is sent later, and
+// again if it fails, so it could come after the row of that request.
 func TestAForgedMessageAboutARequestToCome(t *testing.T) {
 	t.Parallel()
 	removed := newRemovals(fallback.NewMemory())
@@ -260,7 +261,8 @@ func (r *removals) has(id fallback.Identity) bool {
 	return r.ids[id]
 }
 
-// unlocker is an arbiter whose releases are seen before it gets them. It does not get those for which see returns an error.
+// unlocker is an arbiter whose releases are seen before it gets them. It does not get those for
+// which see returns an error.
 type unlocker struct {
 	fallback.Arbiter
 	see func(releases []fallback.Release) error
@@ -283,7 +285,8 @@ func (n *unlockerSpace) Unlock(ctx context.Context, releases []fallback.Release)
 	return n.Namespace.Unlock(ctx, releases)
 }
 
-// whisperer is an arbiter of whose rows a node is told, while it acquires them, that they were released.
+// whisperer is an arbiter of whose rows a node is told, while it acquires them, that they were
+// released.
 type whisperer struct {
 	fallback.Arbiter
 	say func(number uint32, rows map[string]fallback.Row)
@@ -349,8 +352,8 @@ func TestAForgedReleaseDuringAcquire(t *testing.T) {
 	}
 }
 
-// A grant whose token is not above what is known of the partition, or that is years ahead, is given back, and no token of it is handed
-// out. The next one is taken.
+// A grant whose token is not above what is known of the partition, or that is years ahead, is given
+// back, and no token of it is handed out. The next one is taken.
 func TestAGrantOfAnImpossibleToken(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
@@ -420,8 +423,9 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 	}
 }
 
-// Forged messages that ask for what this process has not got do not fill its memory while the arbiter takes no releases, whether it
-// does not answer or refuses them. What the process itself gives back always counts.
+// Forged messages that ask for what this process has not got do not fill its memory while the
+// arbiter takes no releases, whether it does not answer or refuses them. What the process itself
+// gives back always counts.
 func TestHeard_ReleasesAreBounded(t *testing.T) {
 	for name, refuses := range map[string]bool{"silent": false, "refuses": true} {
 		t.Run(name, func(t *testing.T) {

@@ -29,8 +29,8 @@ func (l *link) pinged(f *peer.Frame) {
 	l.mu.Lock()
 	l.beat.heard, l.beat.heardAt, l.ring = f.Ping, now, f.Token
 	l.mu.Unlock()
-	// The mutex is held until the Pong is queued. A partition that is acquired meanwhile is counted before its first Grant is sent,
-	// so that Grant comes after this answer.
+	// The mutex is held until the Pong is queued. A partition that is acquired meanwhile is counted
+	// before its first Grant is sent, so that Grant comes after this answer.
 	l.x.c.remote.confirmations.mu.Lock()
 	defer l.x.c.remote.confirmations.mu.Unlock()
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(l.x.answersFor(now)), Token: l.x.ring.View().Fingerprint()})
@@ -59,7 +59,8 @@ func (l *link) ponged(f *peer.Frame) {
 	}
 }
 
-// answers notes that the other node has answered, and lastAnswer returns when it did, and its session.
+// answers notes that the other node has answered, and lastAnswer returns when it did, and its
+// session.
 func (l *link) answers(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,7 +73,8 @@ func (l *link) lastAnswer() (session string, at time.Time) {
 	return l.Session(), l.beat.answeredAt
 }
 
-// part ends what Close waits for, in farewell: the other node has answered, or the stream has ended. l.mu is held.
+// part ends what Close waits for, in farewell: the other node has answered, or the stream has
+// ended. l.mu is held.
 func (l *link) part() {
 	if l.beat.parted != nil {
 		close(l.beat.parted)
@@ -100,7 +102,8 @@ func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) 
 	return at.Add(time.Duration(left) * time.Millisecond), pongs
 }
 
-// Announced returns until when the owner answers for a hold that was granted when there had been so many pongs.
+// Announced returns until when the owner answers for a hold that was granted when there had been so
+// many pongs.
 func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
 		return last.validUntil
@@ -130,7 +133,8 @@ func (l *link) Heard() time.Time {
 // lasts. Each time it pings them (G2).
 const looksPerPromise = 6
 
-// pingEvery is how often the nodes ask each other: twice as often as what they announce would allow, at least.
+// pingEvery is how often the nodes ask each other: twice as often as what they announce would
+// allow, at least.
 func (o *Options) pingEvery() time.Duration {
 	if d := o.takeover(); d > 0 {
 		return min(o.Cluster.Keepalive, d/looksPerPromise)
@@ -138,8 +142,8 @@ func (o *Options) pingEvery() time.Duration {
 	return o.Cluster.Keepalive
 }
 
-// guardedPings reports whether a session that has guardians asks all nodes each pingEvery: once, with the
-// same writes as its guardians.
+// guardedPings reports whether a session that has guardians asks all nodes each pingEvery: once,
+// with the same writes as its guardians.
 func (o *Options) guardedPings() bool {
 	d := o.takeover()
 	return d > 0 && o.pingEvery() == d/looksPerPromise

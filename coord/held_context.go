@@ -11,11 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// lockValues is the parent of the context that ends with a lock: the values of the context that Lock was called with, and the
-// lock. That of Do also ends with the caller's context.
+// lockValues is the parent of the context that ends with a lock: the values of the context that
+// Lock was called with, and the lock. That of Do also ends with the caller's context.
 //
-// The child is ended under a partition's mutex, where no code of the user's may run. Package context asks the parent then what ends it, to
-// take the child off that. The caller's context is asked beforehand, and its answers are kept.
+// The child is ended under a partition's mutex, where no code of the user's may run. Package
+// context asks the parent then what ends it, to take the child off that. The caller's context is
+// asked beforehand, and its answers are kept.
 type lockValues struct {
 	l    Lock
 	done <-chan struct{} // closed when the caller's context ends; nil: that does not end the child
@@ -44,7 +45,8 @@ func (v *lockValues) Value(key any) any {
 	return v.l.ctx.Value(key)
 }
 
-// askedContext is one that was asked beforehand what ends it, so that a child of it can be ended under a mutex: see lockValues.
+// askedContext is one that was asked beforehand what ends it, so that a child of it can be ended
+// under a mutex: see lockValues.
 type askedContext struct {
 	context.Context
 	done <-chan struct{}
@@ -71,7 +73,8 @@ type carrying struct {
 	locks any // what it answers for held.Key; nil: what the context does
 }
 
-// carry returns the parent of a context that ends with the caller's, and can be ended under a mutex.
+// carry returns the parent of a context that ends with the caller's, and can be ended under a
+// mutex.
 func carry(ctx context.Context, locks any) *carrying { return &carrying{*before(ctx), locks} }
 
 func (x *carrying) Value(key any) any {
@@ -97,13 +100,14 @@ type keyNote struct {
 func (*keyNote) Err() error          { return context.Canceled }
 func (n *keyNote) Value(key any) any { n.key = key; return nil }
 
-// Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its cause is then
-// [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Lock
-// was called with, but neither its deadline nor its end. It carries the lock: see [ErrHeld]. The first call
-// makes it, and the first call of its Done what ends it: a lock without them pays nothing for a context.
+// Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its
+// cause is then [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the
+// values of the ctx that Lock was called with, but neither its deadline nor its end. It carries the
+// lock: see [ErrHeld]. The first call makes it, and the first call of its Done what ends it: a lock
+// without them pays nothing for a context.
 //
-// Its Err looks at the clock each time. In a process that was stopped for longer than the lease, and goes on, Err says so at once, which may be
-// before Done is closed: ask Err before each write.
+// Its Err looks at the clock each time. In a process that was stopped for longer than the lease,
+// and goes on, Err says so at once, which may be before Done is closed: ask Err before each write.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return endedContext(context.Background(), ErrUnlocked)
@@ -131,8 +135,9 @@ func endedContext(values context.Context, cause error) context.Context {
 	return ctx
 }
 
-// section is the context of a lock. It ends with that; the one that Do gives to its function ends with the caller's context as well. What
-// can end is made when Done is first called: it costs several times as much as the lock.
+// section is the context of a lock. It ends with that; the one that Do gives to its function ends
+// with the caller's context as well. What can end is made when Done is first called: it costs
+// several times as much as the lock.
 type section struct {
 	values lockValues // the caller's values, and the lock
 
@@ -153,8 +158,9 @@ func (s *section) Deadline() (time.Time, bool) {
 
 func (s *section) Done() <-chan struct{} { return s.ask().Done() }
 
-// Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood still may ask before it has noticed
-// that the lease is over: what ends the context may be later than the holder's next write. So may the caller's context.
+// Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood
+// still may ask before it has noticed that the lease is over: what ends the context may be later
+// than the holder's next write. So may the caller's context.
 func (s *section) Err() error {
 	s.mu.Lock()
 	live, over := s.live, s.over
@@ -174,7 +180,8 @@ func (s *section) Err() error {
 	return cmp.Or(s.ask().Err(), caller)
 }
 
-// Value goes by way of live once that is there: package context looks there for what ends this context.
+// Value goes by way of live once that is there: package context looks there for what ends this
+// context.
 func (s *section) Value(key any) any {
 	if key == (held.Key{}) {
 		return &s.values
@@ -213,7 +220,8 @@ func (s *section) end() error {
 	return s.values.l.Unlock()
 }
 
-// clocked is the context of a lock that can end from the start. Its Err looks at the clock, as a section's does, and asks the caller's context.
+// clocked is the context of a lock that can end from the start. Its Err looks at the clock, as a
+// section's does, and asks the caller's context.
 type clocked struct {
 	context.Context
 	by     lapser
@@ -239,7 +247,8 @@ func (c *clocked) Err() error {
 	return err // that its deadline has passed ends this one, too, a moment later
 }
 
-// endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run no code of the user's.
+// endsWith calls cancel with the cause when the lock ends, or now if it has ended. Cancel must run
+// no code of the user's.
 func (l Lock) endsWith(cancel context.CancelCauseFunc) {
 	var a after
 	p, t := l.p, l.t
@@ -256,7 +265,8 @@ func (l Lock) endsWith(cancel context.CancelCauseFunc) {
 	a.do(p.c)
 }
 
-// cause returns why a lock has ended that was unlocked, perhaps after it was lost. The partition's mutex is held.
+// cause returns why a lock has ended that was unlocked, perhaps after it was lost. The partition's
+// mutex is held.
 func (l Lock) cause() error {
 	if loss := l.t.Lost(); loss != nil && loss.Fence == l.fence {
 		return lossOf(loss)

@@ -94,7 +94,8 @@ func TestLock_OnlyWhatIsHeldIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The next holder is another caller: the stale context waits, and the zero Lock carries nothing.
+		// The next holder is another caller: the stale context waits, and the zero Lock carries
+		// nothing.
 		for _, ctx := range []context.Context{context.WithoutCancel(held), context.WithoutCancel((coord.Lock{}).Context())} {
 			if _, err := c.TryLock(ctx, "k"); !errors.Is(err, coord.ErrLocked) || errors.Is(err, coord.ErrHeld) {
 				t.Errorf("with the context of a lock that is over: %v", err)
@@ -164,7 +165,8 @@ func TestDo_ContextEndsWithCallerAndLock(t *testing.T) {
 	})
 }
 
-// watched is a context of the caller's that counts what it is asked. Its channel is its own if it has one.
+// watched is a context of the caller's that counts what it is asked. Its channel is its own if it
+// has one.
 type watched struct {
 	context.Context
 	done  chan struct{}
@@ -181,7 +183,8 @@ func (w *watched) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// A lock is lost under a partition's mutex: no code of the caller's may run then. It may ask for what needs the mutex.
+// A lock is lost under a partition's mutex: no code of the caller's may run then. It may ask for
+// what needs the mutex.
 func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
 	takes.Seconds(t)
 	type then = func(ctx, of context.Context) error
@@ -250,7 +253,8 @@ func after(channels ...<-chan struct{}) <-chan struct{} {
 	return open
 }
 
-// What ends a lock's context is made when that is asked for; what is told then is why the lock has ended.
+// What ends a lock's context is made when that is asked for; what is told then is why the lock has
+// ended.
 func TestContext_AskedLate(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

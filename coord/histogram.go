@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// A Histogram counts durations in buckets a quarter of an octave wide, so a quantile is exact to about a fifth. It is a
-// snapshot: it does not change.
+// A Histogram counts durations in buckets a quarter of an octave wide, so a quantile is exact to
+// about a fifth. It is a snapshot: it does not change.
 type Histogram struct {
 	counts [buckets]uint64
 	total  uint64
 	sum    time.Duration
 }
 
-// buckets is enough for 4 per octave of nanoseconds up to 2^42 ns, more than an hour; longer ones count in the last.
+// buckets is enough for 4 per octave of nanoseconds up to 2^42 ns, more than an hour; longer ones
+// count in the last.
 const buckets = 4 * 42
 
 func bucketOf(d time.Duration) int {
@@ -36,7 +37,8 @@ func upper(b int) time.Duration {
 	return time.Duration(uint64(4+b%4+1)<<(b/4-1)) - 1
 }
 
-// All returns the buckets that have durations: the longest that a bucket takes, and how many it has.
+// All returns the buckets that have durations: the longest that a bucket takes, and how many it
+// has.
 func (h Histogram) All() iter.Seq2[time.Duration, uint64] {
 	return func(yield func(time.Duration, uint64) bool) {
 		for b, n := range h.counts {

@@ -20,7 +20,8 @@ type Process struct {
 	PID     int    `json:"pid,omitempty"`     // on that host, or in that container
 }
 
-// A KeyInfo is what the nodes and the arbiter know of a key at some moment: see [Coordinator.Inspect].
+// A KeyInfo is what the nodes and the arbiter know of a key at some moment: see
+// [Coordinator.Inspect].
 type KeyInfo struct {
 	Key       string   `json:"key"`
 	Partition uint32   `json:"partition"`
@@ -48,8 +49,8 @@ type KeyHolder struct {
 	Process
 	Mode string `json:"mode,omitempty"` // "" for a lock, "read", or such as "2 of 5 permits"
 
-	// Locked reports whether a caller has the lock. Without, the process keeps the key for its next caller and gives it
-	// back when another process asks; or the process could not be asked.
+	// Locked reports whether a caller has the lock. Without, the process keeps the key for its next
+	// caller and gives it back when another process asks; or the process could not be asked.
 	Locked bool `json:"locked"`
 
 	Fence Fence     `json:"fence,omitempty"` // token of the lock; if the process could not be asked, the first of its hold
@@ -57,8 +58,8 @@ type KeyHolder struct {
 	Turns int       `json:"turns,omitempty"` // locks under the present hold, or since another process asked for the key
 	Label string    `json:"label,omitempty"` // of WithLabel; with readers, one of Labels
 
-	// Readers are callers that read, or that have permits of the block. 0: the process keeps the lock or the block for the next one, or
-	// could not be asked.
+	// Readers are callers that read, or that have permits of the block. 0: the process keeps the
+	// lock or the block for the next one, or could not be asked.
 	Readers int      `json:"readers,omitempty"`
 	Labels  []string `json:"labels,omitempty"` // of readers that have one, or of callers with permits, sorted
 
@@ -86,16 +87,19 @@ type Unanswered struct {
 	Reason string `json:"reason"`
 }
 
-// Inspect tells which process has a key, since when, and which processes wait for it, in the order in which they get it. It asks
-// the key's owner, the arbiter if there is none, and then the processes that these name. Without a cluster, and where a
-// process does not answer, the arbiter knows holder and waiters, but no times, callers and labels. The answers are of slightly
-// different moments. At most 64 waiting nodes and 64 labels of each are told, and 64 holds of readers, or of permits.
+// Inspect tells which process has a key, since when, and which processes wait for it, in the order
+// in which they get it. It asks the key's owner, the arbiter if there is none, and then the
+// processes that these name. Without a cluster, and where a process does not answer, the arbiter
+// knows holder and waiters, but no times, callers and labels. The answers are of slightly different
+// moments. At most 64 waiting nodes and 64 labels of each are told, and 64 holds of readers, or of
+// permits.
 //
-// Readers come after the others that wait, and so do callers that wait for permits, which [Semaphore.Inspect] tells of. Without an
-// owner only those of processes with a stream to this one are known.
+// Readers come after the others that wait, and so do callers that wait for permits, which
+// [Semaphore.Inspect] tells of. Without an owner only those of processes with a stream to this one
+// are known.
 //
-// Each question may take Options.CallTimeout. Errors: [ErrInvalidKey]; [ErrUnavailable] if neither an owner nor the arbiter
-// answers.
+// Each question may take Options.CallTimeout. Errors: [ErrInvalidKey]; [ErrUnavailable] if neither
+// an owner nor the arbiter answers.
 func (c *Coordinator) Inspect(ctx context.Context, key string) (KeyInfo, error) {
 	if err := validateKey(key); err != nil {
 		return KeyInfo{}, err
@@ -323,8 +327,8 @@ func (x *inspection) queue(ctx context.Context) (sessions []string) {
 	return sessions
 }
 
-// tell asks the holder, the processes that wait in order, and others that may have waiting callers. The holder hands the key
-// to its own callers first.
+// tell asks the holder, the processes that wait in order, and others that may have waiting callers.
+// The holder hands the key to its own callers first.
 func (x *inspection) tell(ctx context.Context, holder string, given *givenPart, queue, others []string) {
 	defer x.tellShared(ctx, others)
 	var sessions []string

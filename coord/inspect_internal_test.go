@@ -105,7 +105,8 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 	}
 }
 
-// A node that has no time to look at all its keys tells of those that it has looked at, and of how many there are more.
+// A node that has no time to look at all its keys tells of those that it has looked at, and of how
+// many there are more.
 func TestSurvey_OutOfTime(t *testing.T) {
 	const keys = 3 * lease.WalkAtOnce
 	c, _ := manyKeys(t, keys)
@@ -145,9 +146,9 @@ func TestTop_LongestWantedOfAnOlderNode(t *testing.T) {
 	}
 }
 
-// BenchmarkSurvey walks over a million keys of one partition. It reports for how long the walk has the mutex at a time, by the
-// clock and by the processor's time, at most: the latter leaves out what the machine does beside it. And it reports for how
-// long a caller waits that comes meanwhile.
+// BenchmarkSurvey walks over a million keys of one partition. It reports for how long the walk has
+// the mutex at a time, by the clock and by the processor's time, at most: the latter leaves out
+// what the machine does beside it. And it reports for how long a caller waits that comes meanwhile.
 func BenchmarkSurvey(b *testing.B) {
 	c, p := manyKeys(b, 1_000_000)
 	var all, holds, busy []time.Duration
@@ -269,7 +270,8 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	}
 }
 
-// Of waits that one node expects, and another one does not or is of a version that does not tell, the latter count.
+// Of waits that one node expects, and another one does not or is of a version that does not tell,
+// the latter count.
 func TestTop_MergesWaitsThatAreExpected(t *testing.T) {
 	const h = time.Hour
 	c := &Coordinator{}

@@ -10,10 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Holds that are not exclusive have names of their own: see fallback.Mode. The owner knows those of all nodes, and each process its
-// own. They are asked about as keys are, by their names.
+// Holds that are not exclusive have names of their own: see fallback.Mode. The owner knows those of
+// all nodes, and each process its own. They are asked about as keys are, by their names.
 
-// Inspect is [Coordinator.Inspect] of the semaphore: KeyInfo.Shared are the processes that have permits.
+// Inspect is [Coordinator.Inspect] of the semaphore: KeyInfo.Shared are the processes that have
+// permits.
 func (s *Semaphore) Inspect(ctx context.Context) (KeyInfo, error) {
 	if s.err != nil {
 		return KeyInfo{}, s.err
@@ -57,7 +58,8 @@ func (c *Coordinator) partitionNamed(name string) *partition {
 	return c.partitionOf(key)
 }
 
-// namesHere returns the names of the key's holds that are not exclusive, as far as this process knows of them.
+// namesHere returns the names of the key's holds that are not exclusive, as far as this process
+// knows of them.
 func (c *Coordinator) namesHere(key string) (names [][]byte) {
 	own := append(c.callers.pools.names(key), fallback.DowngradedName(key, c.callers.holder))
 	for i := range mostShared {
@@ -111,7 +113,8 @@ func (x *reading) labels() (all []string) {
 	return all[:min(len(all), mostWaiters)]
 }
 
-// waitToRead returns how many callers of this process wait to read a key, and the labels of the first of them that have one.
+// waitToRead returns how many callers of this process wait to read a key, and the labels of the
+// first of them that have one.
 func (c *Coordinator) waitToRead(key string) (n int, labels []string) {
 	s := c.shardOf(readHash(key))
 	s.mu.Lock()
@@ -138,8 +141,8 @@ func (x *inspection) named(names [][]byte) {
 	}
 }
 
-// tellShared tells of the holds that are not exclusive. It asks the owner, or if there is none the others, and then those that they
-// name.
+// tellShared tells of the holds that are not exclusive. It asks the owner, or if there is none the
+// others, and then those that they name.
 func (x *inspection) tellShared(ctx context.Context, others []string) {
 	if len(x.names) == 0 {
 		return

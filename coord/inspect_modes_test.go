@@ -24,7 +24,8 @@ func nameOf(c *coord.Coordinator) string {
 	return ""
 }
 
-// A writer waits for readers of two processes: each node tells which they are, and any of them can be made to give way.
+// A writer waits for readers of two processes: each node tells which they are, and any of them can
+// be made to give way.
 func TestInspect_Readers(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t)
@@ -213,7 +214,8 @@ func TestInspect_ReadersWithoutACluster(t *testing.T) {
 	})
 }
 
-// A label of a reader lasts as long as its lock, in a seat and without, and no longer than it waits.
+// A label of a reader lasts as long as its lock, in a seat and without, and no longer than it
+// waits.
 func TestInspect_LabelsOfReaders(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, &coord.Options{Name: "anna"})
@@ -287,7 +289,8 @@ func TestInspect_LabelsOfReaders(t *testing.T) {
 	})
 }
 
-// A semaphore of the longest key is asked about as others are, and is in the way of no question about all keys.
+// A semaphore of the longest key is asked about as others are, and is in the way of no question
+// about all keys.
 func TestInspect_ASemaphoreOfTheLongestKey(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

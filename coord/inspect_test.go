@@ -265,7 +265,8 @@ func TestTop_LongestWanted(t *testing.T) {
 	})
 }
 
-// What does not fit into an answer is asked for again, or counted; a question has no more keys than a node answers.
+// What does not fit into an answer is asked for again, or counted; a question has no more keys than
+// a node answers.
 func TestTop_MoreThanFitsIntoAnAnswer(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

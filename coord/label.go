@@ -13,12 +13,14 @@ const MaxLabel = 128
 
 type labelKey struct{}
 
-// labelled reports whether this program has made a label or a locker. A program without them pays one load per lock.
+// labelled reports whether this program has made a label or a locker. A program without them pays
+// one load per lock.
 var labelled atomic.Bool
 
-// WithLabel returns a context that names the caller of [Coordinator.Lock], RLock, their variants, Share, and [Semaphore.Acquire],
-// such as "checkout 8123". [Coordinator.Inspect], Held and Top show the label while the caller waits for a lock and while it has
-// it, Held and Top one of those of readers. A longer label than [MaxLabel] is cut. A lock with a label costs several times as much
+// WithLabel returns a context that names the caller of [Coordinator.Lock], RLock, their variants,
+// Share, and [Semaphore.Acquire], such as "checkout 8123". [Coordinator.Inspect], Held and Top show
+// the label while the caller waits for a lock and while it has it, Held and Top one of those of
+// readers. A longer label than [MaxLabel] is cut. A lock with a label costs several times as much
 // as one without. Labels go to the other nodes of the cluster on request: keep secrets out of them.
 func WithLabel(ctx context.Context, label string) context.Context {
 	if len(label) > MaxLabel {
@@ -70,7 +72,8 @@ func withLabel(tag any, fence uint64, label string) *caller {
 	return x
 }
 
-// labelIn returns the label in the tag of a key or seat, "" if there is none or it is that of another lock.
+// labelIn returns the label in the tag of a key or seat, "" if there is none or it is that of
+// another lock.
 func labelIn(tag any, fence uint64) string {
 	if c, ok := tag.(*caller); ok && c.fence == fence {
 		return c.label

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// health is how the arbiter has answered of late: it decides when holds are adopted (adoptionOf), and
-// pace whether a contender makes its first call in the caller's goroutine. answers, goOn and answered
-// are for calls that renew, verify, reclaim and release.
+// health is how the arbiter has answered of late: it decides when holds are adopted (adoptionOf),
+// and pace whether a contender makes its first call in the caller's goroutine. answers, goOn and
+// answered are for calls that renew, verify, reclaim and release.
 type health struct {
 	mu     mutex[leafRank] // protects what follows
 	took   time.Duration
@@ -50,8 +50,8 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 	c.calledMany(op, 1, failed, start, err)
 }
 
-// calledMany is called for calls that were sent in one go, of which some have failed. One that was cancelled is not
-// counted: it says nothing about the arbiter.
+// calledMany is called for calls that were sent in one go, of which some have failed. One that was
+// cancelled is not counted: it says nothing about the arbiter.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
 	took := c.since(start)
 	if op == OpRenew {

@@ -75,8 +75,9 @@ func TestReclaim_OneCallForManyPartitions(t *testing.T) {
 	}
 }
 
-// A server that is too busy to answer in time gets each release once, and few at a time. Else releases queue there ahead of the
-// renewals: of 1,000,000 locks in a cluster all were lost, after one node had been killed.
+// A server that is too busy to answer in time gets each release once, and few at a time. Else
+// releases queue there ahead of the renewals: of 1,000,000 locks in a cluster all were lost, after
+// one node had been killed.
 func TestLate_ReleasesDoNotOverwhelmTheServer(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		const keys = 5000

@@ -82,8 +82,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 	// The contenders that were waiting give up, and what they leave behind is released.
 	c.life.stop(ErrClosed)
 	c.awaitGoroutines()
-	// The session is not renewed any more, and to say that the node leaves may take for longer than it lasts. The streams, which are
-	// not read any more, end after it: they carry messages of a store that has none, and tell the guardians.
+	// The session is not renewed any more, and to say that the node leaves may take for longer than
+	// it lasts. The streams, which are not read any more, end after it: they carry messages of a
+	// store that has none, and tell the guardians.
 	err := c.endSession(c.lastReleases())
 	if c.cluster != nil {
 		_ = c.cluster.net.Close() // everything has been given away
@@ -101,8 +102,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could not, or could not have before they
-// lapsed: others must not get them before what this node has announced has passed. why is of the first.
+// giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could
+// not, or could not have before they lapsed: others must not get them before what this node has
+// announced has passed. why is of the first.
 func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	x.self.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
@@ -151,8 +153,9 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	return failed, why
 }
 
-// unplaced waits until this node's own ring is without it, so that each partition that is given back can be offered to the node that
-// is next. It takes the ring a moment; it is not waited for any longer than that.
+// unplaced waits until this node's own ring is without it, so that each partition that is given
+// back can be offered to the node that is next. It takes the ring a moment; it is not waited for
+// any longer than that.
 func (x *cluster) unplaced() {
 	timer := time.NewTimer(unplacedWithin)
 	defer timer.Stop()
@@ -171,7 +174,8 @@ func (x *cluster) unplaced() {
 
 const unplacedWithin = 50 * time.Millisecond
 
-// awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns their number.
+// awaitUnlocked waits until no lock is in use, then takes away those that still are. It returns
+// their number.
 func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 	var a after
 	for i := range c.parts {
@@ -186,10 +190,10 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 	return len(a.Losses)
 }
 
-// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout at most. What they have sent
-// until they knew that this node serves nothing any more has been read then: a hold that was given back meanwhile may
-// have got a row, which is this node's to remove. And it asks once more: what this node has said to that has
-// left it then.
+// farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout
+// at most. What they have sent until they knew that this node serves nothing any more has been read
+// then: a hold that was given back meanwhile may have got a row, which is this node's to remove.
+// And it asks once more: what this node has said to that has left it then.
 func (x *cluster) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
@@ -204,7 +208,8 @@ func (x *cluster) farewell(ctx context.Context) {
 	}
 }
 
-// pingToPart pings all nodes, and returns a channel for each that is closed when it has answered, or its stream has ended.
+// pingToPart pings all nodes, and returns a channel for each that is closed when it has answered,
+// or its stream has ended.
 func (x *cluster) pingToPart() (parted []chan struct{}) {
 	for _, l := range x.all() {
 		done := make(chan struct{})

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A node that leaves gives each partition to the node that is next: when Close has returned, the others have all of them, though
-// Debounce is far longer.
+// A node that leaves gives each partition to the node that is next: when Close has returned, the
+// others have all of them, though Debounce is far longer.
 func TestLeave_HandsPartitionsOver(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

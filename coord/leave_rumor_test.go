@@ -18,7 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// demotesLate is an arbiter in which Demote of the partition of the key "left" waits, and so do questions about the key "busy".
+// demotesLate is an arbiter in which Demote of the partition of the key "left" waits, and so do
+// questions about the key "busy".
 type demotesLate struct {
 	fallback.Arbiter
 	asked, begun chan struct{} // closed when a question has come, and when Demote has
@@ -61,8 +62,9 @@ func (n demotesLateSpace) Demote(ctx context.Context, p uint32, me string, epoch
 
 func partitionNumber(key string) uint32 { return uint32(xxhash.Sum64String(key) % 61) }
 
-// A hold is given back at the arbiter by a session that closes, while an owner that leaves demotes, which writes the row again: it removes it when
-// that session is over. busy: it has something to look up at that moment.
+// A hold is given back at the arbiter by a session that closes, while an owner that leaves demotes,
+// which writes the row again: it removes it when that session is over. busy: it has something to
+// look up at that moment.
 func leavesARow(t *testing.T, o *Options, busy bool) {
 	t.Helper()
 	a := newDemotesLate()
@@ -148,7 +150,8 @@ func TestCloseAfterASessionWasLost(t *testing.T) {
 	}
 }
 
-// A reader waits behind a writer that came before it, and not behind one whose session is dead, for as long as other readers have the key.
+// A reader waits behind a writer that came before it, and not behind one whose session is dead, for
+// as long as other readers have the key.
 func TestAReaderDoesNotWaitBehindADeadWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()
@@ -185,7 +188,8 @@ func TestAReaderDoesNotWaitBehindADeadWriter(t *testing.T) {
 	})
 }
 
-// A request of a process that lives has gone, and an echo of it is in the arbiter's queue: readers that come later ask that process, which takes it out.
+// A request of a process that lives has gone, and an echo of it is in the arbiter's queue: readers
+// that come later ask that process, which takes it out.
 func TestAReaderDoesNotWaitBehindAnEchoOfALiveWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()

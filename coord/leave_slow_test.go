@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// slowLeaver is a membership that takes longer to say that its node leaves than a session lasts, as on a busy machine.
+// slowLeaver is a membership that takes longer to say that its node leaves than a session lasts, as
+// on a busy machine.
 type slowLeaver struct{ ring.Membership }
 
 func (m slowLeaver) Leave(ctx context.Context) error {
@@ -21,7 +22,8 @@ func (m slowLeaver) Leave(ctx context.Context) error {
 	return m.Membership.Leave(ctx)
 }
 
-// What is left is given back while the session is in force, however long it takes to say that the node leaves.
+// What is left is given back while the session is in force, however long it takes to say that the
+// node leaves.
 func TestCloseGivesBackBeforeItSaysThatTheNodeLeaves(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -43,7 +43,8 @@ func (l *lingerer) take() []lingering {
 	return list
 }
 
-// endLingers runs until the coordinator stops. It looks once per Linger, so an entry lingers for up to twice that.
+// endLingers runs until the coordinator stops. It looks once per Linger, so an entry lingers for up
+// to twice that.
 func (c *Coordinator) endLingers() {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -67,7 +68,8 @@ func (c *Coordinator) endLingers() {
 	}
 }
 
-// relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
+// relax gives the hold back if it has lingered for long enough. It reports false if it has to
+// linger on.
 func (x lingering) relax() bool {
 	if x.x != nil {
 		return x.x.relax()

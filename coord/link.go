@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// link is a stream to another node: as a holder of keys that the other one owns, and as an owner of keys that it holds.
+// link is a stream to another node: as a holder of keys that the other one owns, and as an owner of
+// keys that it holds.
 type link struct {
 	x    *cluster
 	s    *peer.Stream
@@ -69,7 +70,8 @@ type heartbeat struct {
 	answeredAt time.Time     // when the last ping of either kind was answered
 }
 
-// answer is until when the other node answers for what it has granted, and how many such answers there were with it.
+// answer is until when the other node answers for what it has granted, and how many such answers
+// there were with it.
 type answer struct {
 	validUntil time.Time
 	pongs      uint64

@@ -13,8 +13,9 @@ import (
 // MaxKey is the length of the longest key, in bytes.
 const MaxKey = 1024
 
-// A Lock is a granted lock. It is a small value: copies are the same lock, and when one of them was unlocked the others
-// are told so. The zero Lock is one that was unlocked. Its methods are safe for concurrent use.
+// A Lock is a granted lock. It is a small value: copies are the same lock, and when one of them was
+// unlocked the others are told so. The zero Lock is one that was unlocked. Its methods are safe for
+// concurrent use.
 type Lock struct {
 	p     *partition
 	t     *lease.Turn
@@ -23,39 +24,45 @@ type Lock struct {
 	ctx   context.Context // the one that Lock was called with: for its values
 }
 
-// Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one process exclude each
-// other as those of two processes do; callers of Lock in one process are served in order of arrival. Readers of the process that came
-// before may come after them, and the other way round, by Handoff.MaxHold: see [Coordinator.RLock]. A lock is not reentrant: with the
-// context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns [ErrHeld] at once. So a
-// goroutine that is to wait for the lock's end needs another context. Two callers that lock two keys in two orders wait for
-// each other: lock several keys by [Coordinator.LockAll].
+// Lock waits for the key until ctx ends, and returns with the lock granted. Two goroutines of one
+// process exclude each other as those of two processes do; callers of Lock in one process are
+// served in order of arrival. Readers of the process that came before may come after them, and the
+// other way round, by Handoff.MaxHold: see [Coordinator.RLock]. A lock is not reentrant: with the
+// context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns
+// [ErrHeld] at once. So a goroutine that is to wait for the lock's end needs another context. Two
+// callers that lock two keys in two orders wait for each other: lock several keys by
+// [Coordinator.LockAll].
 //
-// ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until it is lost: see
-// [Lock.Context].
+// ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until
+// it is lost: see [Lock.Context].
 //
-// Without a cluster, the goroutine that calls Lock makes the first request to the arbiter by itself, if the arbiter's client heeds
-// deadlines (see [fallback.Prompter]) and the arbiter has answered fast before; and before that the key's release, if it was unlocked
-// just now and is not kept (Handoff.Linger). It does not notice that ctx is cancelled before these calls are over, each after a
-// twentieth of Options.CallTimeout at the latest.
+// Without a cluster, the goroutine that calls Lock makes the first request to the arbiter by
+// itself, if the arbiter's client heeds deadlines (see [fallback.Prompter]) and the arbiter has
+// answered fast before; and before that the key's release, if it was unlocked just now and is not
+// kept (Handoff.Linger). It does not notice that ctx is cancelled before these calls are over, each
+// after a twentieth of Options.CallTimeout at the latest.
 //
-// Errors: [ErrInvalidKey]; ctx's own if it has ended before; or a [*WaitError] that matches [ErrClosed], [ErrHeld], [ErrDeadlock] (with
-// Options.DeadlockAfter) or [ErrObserver] (with Options.Observe); or one that matches ctx.Err() and says by [ErrLocked] or
-// [ErrUnavailable] what it was that took so long: look by errors.Is, not ==. A server that refuses to grant locks (maxmemory, permissions) is
-// reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
+// Errors: [ErrInvalidKey]; ctx's own if it has ended before; or a [*WaitError] that matches
+// [ErrClosed], [ErrHeld], [ErrDeadlock] (with Options.DeadlockAfter) or [ErrObserver] (with
+// Options.Observe); or one that matches ctx.Err() and says by [ErrLocked] or [ErrUnavailable] what
+// it was that took so long: look by errors.Is, not ==. A server that refuses to grant locks
+// (maxmemory, permissions) is reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
 func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) {
 	err = c.lock(ctx, key, false, &l)
 	return l, err
 }
 
-// TryLock is Lock for callers that do not want to wait for others: if the key is not free it returns [ErrLocked] at
-// once, and if the arbiter cannot be asked or may not grant, [ErrUnavailable], soon after Options.CallTimeout at the latest.
-// Both come as a [*WaitError]; the other errors are Lock's.
+// TryLock is Lock for callers that do not want to wait for others: if the key is not free it
+// returns [ErrLocked] at once, and if the arbiter cannot be asked or may not grant,
+// [ErrUnavailable], soon after Options.CallTimeout at the latest. Both come as a [*WaitError]; the
+// other errors are Lock's.
 //
-// It takes one call of the arbiter, or of the node that owns the key; a second one where a process that is known to have died has
-// the key; some more where a partition is changing hands; and up to four more, within 15 ms, where this process has just read the key, and
-// gives it back for this. Whether a holder lives is asked in the background, for the next
-// try: so the first TryLock after a crash may say that the key is locked. So it may for some milliseconds (see
-// Options.Handoff) of a key that another process has just unlocked, or keeps for its next caller.
+// It takes one call of the arbiter, or of the node that owns the key; a second one where a process
+// that is known to have died has the key; some more where a partition is changing hands; and up to
+// four more, within 15 ms, where this process has just read the key, and gives it back for this.
+// Whether a holder lives is asked in the background, for the next try: so the first TryLock after a
+// crash may say that the key is locked. So it may for some milliseconds (see Options.Handoff) of a
+// key that another process has just unlocked, or keeps for its next caller.
 func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err error) {
 	err = c.lock(ctx, key, true, &l)
 	return l, err
@@ -79,7 +86,8 @@ func validateKey(key string) error {
 	return nil
 }
 
-// lock is Lock and TryLock. A Lock is more than the compiler keeps in registers: to is for one copy of it less.
+// lock is Lock and TryLock. A Lock is more than the compiler keeps in registers: to is for one copy
+// of it less.
 func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) (err error) {
 	if len(key) == 0 || len(key) > MaxKey || key[0] == 0 || key[len(key)-1] == 0xff && fallback.IsName(key) {
 		return validateOwn(key)
@@ -112,8 +120,8 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 			} else {
 				t, fence = p.Fresh(key, at)
 			}
-			// Before Unlock, as the caller's loads would wait for the stores else; and field by field, as the
-			// compiler makes a literal apart from it, and copies it.
+			// Before Unlock, as the caller's loads would wait for the stores else; and field by
+			// field, as the compiler makes a literal apart from it, and copies it.
 			to.p, to.t, to.fence, to.key, to.ctx = p, t, fence, key, ctx
 			p.mu.Unlock()
 			if p.traced {
@@ -152,7 +160,8 @@ func (p *partition) good(at *lease.Moment) bool {
 	return p.Good(now)
 }
 
-// enter is lock in all other cases. k is the key, if it is in use. The partition's mutex is held, and free afterwards.
+// enter is lock in all other cases. k is the key, if it is in use. The partition's mutex is held,
+// and free afterwards.
 func (c *Coordinator) enter(x *attempt, k *lease.Key) (Lock, error) {
 	if busy, own := x.p.Busy(k); busy && !x.try {
 		if l, err := x.queue(k, own); l.t != nil || err != nil { // neither: the turn was over before the caller could have it
@@ -196,8 +205,9 @@ func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.D
 // Key returns the key that was locked.
 func (l Lock) Key() string { return l.key }
 
-// Fence returns the lock's fencing token. It is larger than that of every lock of the key that was granted before, by any
-// process, also if the arbiter failed over or lost its data in between. It is less than 2^63 until the year 2068.
+// Fence returns the lock's fencing token. It is larger than that of every lock of the key that was
+// granted before, by any process, also if the arbiter failed over or lost its data in between. It
+// is less than 2^63 until the year 2068.
 func (l Lock) Fence() Fence { return Fence(l.fence) }
 
 // is reports whether two locks are the same one. Comparing them by == compares the contexts of

@@ -8,10 +8,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// LockFor is [Coordinator.Lock] with a time to hold the lock, which must be positive: after d, by this process's
-// monotonic clock, the lock is lost with the cause [TimeOver], and the next caller gets the key. It is for a caller
-// that must not keep others waiting should it hang; a process that dies loses its locks without it. As with each
-// loss, the holder may be in the middle of something: it has to heed [Lock.Context], and the resource the token.
+// LockFor is [Coordinator.Lock] with a time to hold the lock, which must be positive: after d, by
+// this process's monotonic clock, the lock is lost with the cause [TimeOver], and the next caller
+// gets the key. It is for a caller that must not keep others waiting should it hang; a process that
+// dies loses its locks without it. As with each loss, the holder may be in the middle of something:
+// it has to heed [Lock.Context], and the resource the token.
 func (c *Coordinator) LockFor(ctx context.Context, key string, d time.Duration) (Lock, error) {
 	if d <= 0 {
 		return Lock{}, fmt.Errorf("coord: LockFor: a lock cannot be held for %v", d)

@@ -8,11 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// WithLocker returns a context for one task that takes locks by several calls, of Lock, RLock or their variants, one after another.
-// Permits of a semaphore are no such locks. Each lock that it takes with the context counts as carried by it, as if all calls had the context of the lock
-// before ([Lock.Context]): so a call for a key that the task has already returns [ErrHeld], and a circle of tasks that wait for each other
-// is found (Options.DeadlockAfter). Goroutines that wait at the same time need a context each, as what one of them waits for is not in
-// the way of another. A lock with such a context costs several times as much as one without.
+// WithLocker returns a context for one task that takes locks by several calls, of Lock, RLock or
+// their variants, one after another. Permits of a semaphore are no such locks. Each lock that it
+// takes with the context counts as carried by it, as if all calls had the context of the lock
+// before ([Lock.Context]): so a call for a key that the task has already returns [ErrHeld], and a
+// circle of tasks that wait for each other is found (Options.DeadlockAfter). Goroutines that wait
+// at the same time need a context each, as what one of them waits for is not in the way of another.
+// A lock with such a context costs several times as much as one without.
 func WithLocker(ctx context.Context) context.Context {
 	if !labelled.Load() {
 		labelled.Store(true)
@@ -57,7 +59,8 @@ type lockerContext struct {
 	locker *locker
 }
 
-// Value answers for the locks that the task has. The first of them tells the others as its outer context.
+// Value answers for the locks that the task has. The first of them tells the others as its outer
+// context.
 func (x *lockerContext) Value(key any) any {
 	switch key {
 	case lockerKey{}:
@@ -77,8 +80,9 @@ func (x *locker) inForce() []carriedLock {
 	return locks
 }
 
-// tidy leaves out what has ended, and returns the rest, which the caller must not change. It asks the locks without the mutex, as that
-// takes those of package coord and reads the clock; locks that come meanwhile stay.
+// tidy leaves out what has ended, and returns the rest, which the caller must not change. It asks
+// the locks without the mutex, as that takes those of package coord and reads the clock; locks that
+// come meanwhile stay.
 func (x *locker) tidy() []carriedLock {
 	x.mu.Lock()
 	before, tidied := x.locks, x.tidied
@@ -149,8 +153,8 @@ func (x *chainContext) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// carried returns the locks of this coordinator that a context carries and that are in force, each once. What callers lend to the flight of
-// Share that it belongs to is left out: see stuckWait.has.
+// carried returns the locks of this coordinator that a context carries and that are in force, each
+// once. What callers lend to the flight of Share that it belongs to is left out: see stuckWait.has.
 func (c *Coordinator) carried(ctx context.Context) (all []carriedLock) {
 	for {
 		h, ok := ctx.Value(heldKey).(holder)
@@ -162,7 +166,8 @@ func (c *Coordinator) carried(ctx context.Context) (all []carriedLock) {
 	}
 }
 
-// addCarried adds a holder's lock if it is one of this coordinator, is in force, and is not there yet.
+// addCarried adds a holder's lock if it is one of this coordinator, is in force, and is not there
+// yet.
 func (c *Coordinator) addCarried(all []carriedLock, h holder) []carriedLock {
 	l, _ := h.Held()
 	x := carriedLock{lock: l}

@@ -134,8 +134,9 @@ func TestTheOldDeadlineDecidesWhetherALateAnswerCounts(t *testing.T) {
 			}
 			return fault{}
 		})
-		// The first renewal is sent after 2.5 s and answered after 8.4 s: in time. It is good until 2.5 s + 9 s. The second
-		// is sent at once, executed at once, and answered after 14.3 s: too late.
+		// The first renewal is sent after 2.5 s and answered after 8.4 s: in time. It is good until
+		// 2.5 s + 9 s. The second is sent at once, executed at once, and answered after 14.3 s: too
+		// late.
 		if after, cause := awaitLoss(t, l); after != 11500*time.Millisecond || cause == coord.Superseded {
 			t.Errorf("after %v: %v", after, cause)
 		}
@@ -284,7 +285,8 @@ func TestMessagesThatGetLostOnlyDelay(t *testing.T) {
 	})
 }
 
-// executedLate makes a request of here's that is executed long after its caller gave up, and after it was withdrawn.
+// executedLate makes a request of here's that is executed long after its caller gave up, and after
+// it was withdrawn.
 func executedLate(t *testing.T, a *fallback.Memory) (net *faulty, here, there *coord.Coordinator) {
 	t.Helper()
 	net = &faulty{Arbiter: a}

@@ -98,8 +98,9 @@ func TestADeadHolderIsFoundOutByThoseWhoNeverWaitForLong(t *testing.T) {
 	}
 }
 
-// What dead processes wanted is out of the way as soon as they are known to be dead, however much it is, and by whatever name they wait: no
-// later caller waits for a promise to each of them to lapse.
+// What dead processes wanted is out of the way as soon as they are known to be dead, however much
+// it is, and by whatever name they wait: no later caller waits for a promise to each of them to
+// lapse.
 func TestDeadWaitersHoldNobodyUp(t *testing.T) {
 	type ask = func(ctx context.Context, c *coord.Coordinator) (free func() error, err error)
 	exclusive := func(ctx context.Context, c *coord.Coordinator) (func() error, error) {
@@ -262,7 +263,8 @@ func TestARequestThatIsExecutedLateLeavesNoRowBehind(t *testing.T) {
 		}
 		unlock(t, l)
 
-		// A request whose answer was lost, and which became a hold all the same, is not given back for that.
+		// A request whose answer was lost, and which became a hold all the same, is not given back
+		// for that.
 		first := true
 		net.set(func(op string) fault {
 			if op != "lock" || !first {

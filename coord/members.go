@@ -125,9 +125,10 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	return gossip, err
 }
 
-// list takes an answer of the arbiter's. A session that is not in it any more is kept for as long as it may
-// take to renew: a server that lost its data lists it again then. It returns those that it misses for the first time, but for those that were just
-// opened: a server that was deposed knows nothing of them, answers yet, and would say for good that they are dead (E6). m.mu is held.
+// list takes an answer of the arbiter's. A session that is not in it any more is kept for as long
+// as it may take to renew: a server that lost its data lists it again then. It returns those that
+// it misses for the first time, but for those that were just opened: a server that was deposed
+// knows nothing of them, answers yet, and would say for good that they are dead (E6). m.mu is held.
 func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string) {
 	m.observers = make(map[string]card)
 	for session, text := range all {
@@ -288,7 +289,8 @@ func (m *members) forget(session string) {
 	}
 }
 
-// gone reports whether the arbiter has said that the last session of the node is dead, or the node that it leaves.
+// gone reports whether the arbiter has said that the last session of the node is dead, or the node
+// that it leaves.
 func (m *members) gone(node string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -365,9 +367,10 @@ func (m *members) await(check func(fresh bool) error) error {
 	}
 }
 
-// discover returns the gossip addresses that are registered at the arbiter. It asks unless all nodes
-// are here, and the addresses that it found last are theirs: as many may be here as then, of which
-// one has left since. Nor is any missed: one that was killed may have another at its address by now.
+// discover returns the gossip addresses that are registered at the arbiter. It asks unless all
+// nodes are here, and the addresses that it found last are theirs: as many may be here as then, of
+// which one has left since. Nor is any missed: one that was killed may have another at its address
+// by now.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	if n := x.heard.registered.Load(); n > 0 { // else there may be no ring yet
 		here := map[string]bool{x.ring.Gossip(): true}
@@ -388,7 +391,8 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	return addrs, err
 }
 
-// follow keeps the streams as the membership says, and the node's state as its session is, until the coordinator stops.
+// follow keeps the streams as the membership says, and the node's state as its session is, until
+// the coordinator stops.
 func (x *cluster) follow() {
 	for {
 		v := x.ring.View()
@@ -440,10 +444,10 @@ func (x *cluster) missing() (n int) {
 var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
 
 // died is called when the arbiter has said that a session is dead: poke wakes the balance, which
-// acquires the session's partitions that should be this node's, as takeable lists them. The ring says
-// which those are. Without takeover that is all: the gossip misses the session's node sooner or later.
-// With takeover that node is no member any more, unless it has another session, so that the ring is
-// without it at once. What waits for it asks again.
+// acquires the session's partitions that should be this node's, as takeable lists them. The ring
+// says which those are. Without takeover that is all: the gossip misses the session's node sooner
+// or later. With takeover that node is no member any more, unless it has another session, so that
+// the ring is without it at once. What waits for it asks again.
 func (x *cluster) died(session string) {
 	if x.c.opts.takeover() == 0 {
 		x.poke()

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A session that the arbiter lists no more may be dead, and its node is known for as long as it may take to renew, however long ago it was listed.
+// A session that the arbiter lists no more may be dead, and its node is known for as long as it may
+// take to renew, however long ago it was listed.
 func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
 	now := time.Now()
 	m := newMembers(&cluster{c: &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}})
@@ -38,7 +39,8 @@ func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
 	}
 }
 
-// A server that was deposed does not list a session that was opened at the new one: it is not asked whether it is dead.
+// A server that was deposed does not list a session that was opened at the new one: it is not asked
+// whether it is dead.
 func TestMembers_ASessionThatWasJustOpened(t *testing.T) {
 	now := time.Now()
 	m := newMembers(&cluster{c: &Coordinator{opts: Options{SessionTTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second}}})
@@ -52,7 +54,8 @@ func TestMembers_ASessionThatWasJustOpened(t *testing.T) {
 	}
 }
 
-// A list that was asked for before the arbiter said that a session is dead does not bring its node back.
+// A list that was asked for before the arbiter said that a session is dead does not bring its node
+// back.
 func TestMembers_AListOfBefore(t *testing.T) {
 	c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second}}
 	m := newMembers(&cluster{c: c})
@@ -70,8 +73,8 @@ func TestMembers_AListOfBefore(t *testing.T) {
 	}
 }
 
-// A node that has left is dialled no more, also where as many sessions are registered again as nodes are here before any search has
-// found that one is missing.
+// A node that has left is dialled no more, also where as many sessions are registered again as
+// nodes are here before any search has found that one is missing.
 func TestDiscover_ANodeThatHasLeft(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), &Options{})
 	views, err := ring.NewViews(c.opts.Partitions)

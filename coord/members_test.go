@@ -100,8 +100,8 @@ func register(t *testing.T, c *Coordinator, session string, k card) {
 	}
 }
 
-// small are options of clusters in tests, with a server in the place of the embedded one. What a busy machine does late is not taken
-// for a fault.
+// small are options of clusters in tests, with a server in the place of the embedded one. What a
+// busy machine does late is not taken for a fault.
 func small(seeds ...string) *Options {
 	return &Options{
 		SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: 61,
@@ -125,8 +125,8 @@ func enter(t *testing.T, a fallback.Arbiter, o *Options) *Coordinator {
 	return c
 }
 
-// A process on the network that has no session at the arbiter is not believed, whatever it says that it is: with keys of
-// its own, without TLS, and under the name of a node that exists.
+// A process on the network that has no session at the arbiter is not believed, whatever it says
+// that it is: with keys of its own, without TLS, and under the name of a node that exists.
 func TestAStrangerGetsNoStream(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	known := newIdentity(t)
@@ -188,8 +188,8 @@ func TestAMemberSpeaksForItselfOnly(t *testing.T) {
 	}
 }
 
-// A member cannot end another node's hold, though it knows the session and guesses the number of the request: neither by Deny, nor
-// by Release, nor by a statement of what it holds.
+// A member cannot end another node's hold, though it knows the session and guesses the number of
+// the request: neither by Deny, nor by Release, nor by a statement of what it holds.
 func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
@@ -229,8 +229,8 @@ func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 	}
 }
 
-// A member that says what no node says is cut off: a block of tokens that is not of its epoch or that wraps, an answer
-// for a hold of a later epoch, and the same statement twice (rule 12).
+// A member that says what no node says is cut off: a block of tokens that is not of its epoch or
+// that wraps, an answer for a hold of a later epoch, and the same statement twice (rule 12).
 func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	id := newIdentity(t)
@@ -275,8 +275,9 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	}
 }
 
-// Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and those of a server and of
-// another one that was started from a copy of its data, which lists the sessions of the first.
+// Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and
+// those of a server and of another one that was started from a copy of its data, which lists the
+// sessions of the first.
 func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 	takes.Seconds(t)
 	for _, copied := range []bool{false, true} {
@@ -340,7 +341,8 @@ func (o *Options) filledSettings() fallback.Settings {
 	return f.settings()
 }
 
-// A node that was killed is shown as dead, and not as one of another arbiter, until the gossip has given up on it.
+// A node that was killed is shown as dead, and not as one of another arbiter, until the gossip has
+// given up on it.
 func TestNodes_AKilledNodeIsDead(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	other := ring.Node{Name: "killed/1", Session: "theirs", Unlisted: true, State: ring.Active}

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// handle gets the messages for a session, one at a time. They are hints: every client that may publish can have sent
-// them, and any may be missing.
+// handle gets the messages for a session, one at a time. They are hints: every client that may
+// publish can have sent them, and any may be missing.
 func (c *Coordinator) handle(s *session, m fallback.Message) {
 	key, _ := fallback.Split(m.Key)
 	p := c.partitionOf(key)
@@ -53,13 +53,16 @@ func (p *partition) gap() {
 	p.unlock(&a)
 }
 
-// revoked: another node asks for the partition, because it cannot reach this one. So it goes key by key for a while.
+// revoked: another node asks for the partition, because it cannot reach this one. So it goes key by
+// key for a while.
 func (p *partition) revoked(epoch uint32) { p.giveUp(epoch, revokedFor*p.c.opts.RenewEvery) }
 
-// revokedFor is for how many times RenewEvery a node does not take a partition again that was revoked.
+// revokedFor is for how many times RenewEvery a node does not take a partition again that was
+// revoked.
 const revokedFor = 4
 
-// giveUp demotes the partition in the background, at that epoch, or any for 0, and does not take it again for a while.
+// giveUp demotes the partition in the background, at that epoch, or any for 0, and does not take it
+// again for a while.
 func (p *partition) giveUp(epoch uint32, avoid time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

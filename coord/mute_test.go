@@ -41,7 +41,8 @@ func (muteSpace) Listen(context.Context, string, func(fallback.Message)) (func()
 	return func() {}, nil
 }
 
-// A process that comes again while a hold of its own is on its way back need not wait for a message that never comes.
+// A process that comes again while a hold of its own is on its way back need not wait for a message
+// that never comes.
 func TestMute_TheSameProcessComesAgain(t *testing.T) {
 	for _, linger := range []time.Duration{-1, 0} {
 		for _, rest := range []time.Duration{0, 5 * time.Millisecond, 7 * time.Millisecond} { // a hold lingers for 5 to 10 ms by default
@@ -98,7 +99,8 @@ func unowned(t *testing.T, retry time.Duration) (one, two *coord.Coordinator) {
 	return one, two
 }
 
-// With a stream between the nodes a waiter is told over it what the arbiter does not tell, though none of them owns the key.
+// With a stream between the nodes a waiter is told over it what the arbiter does not tell, though
+// none of them owns the key.
 func TestMute_NodesTellEachOther(t *testing.T) {
 	t.Parallel()
 	const retry = 30 * time.Second

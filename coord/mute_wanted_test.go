@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// TestMute_Wanted has a caller of another process come when a lock has been in use for long: its holder learns of that without a message.
+// TestMute_Wanted has a caller of another process come when a lock has been in use for long: its
+// holder learns of that without a message.
 func TestMute_Wanted(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, other := start(t, muteArbiter{a, false}, nil), start(t, muteArbiter{a, false}, nil)
@@ -56,7 +57,8 @@ func TestMute_Wanted(t *testing.T) {
 	})
 }
 
-// TestMute_PermitsThatAreFree has callers use some permits of a block for long: other processes get the rest.
+// TestMute_PermitsThatAreFree has callers use some permits of a block for long: other processes get
+// the rest.
 func TestMute_PermitsThatAreFree(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c, other := start(t, muteArbiter{a, false}, nil), start(t, muteArbiter{a, false}, nil)

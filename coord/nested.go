@@ -9,16 +9,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// DoNested is Do for functions that may be called with the key locked already, or not. If ctx carries a
-// lock of the key that is in force, see [ErrHeld], fn runs under that lock; otherwise DoNested is
-// [Coordinator.Do]. Goroutines that share a context exclude each other in DoNested: it waits its turn
-// until ctx ends. Within fn, calls have to use fn's context: with the outer one they wait for fn. It ends
-// with ctx, with the lock, and when fn returns.
+// DoNested is Do for functions that may be called with the key locked already, or not. If ctx
+// carries a lock of the key that is in force, see [ErrHeld], fn runs under that lock; otherwise
+// DoNested is [Coordinator.Do]. Goroutines that share a context exclude each other in DoNested: it
+// waits its turn until ctx ends. Within fn, calls have to use fn's context: with the outer one they
+// wait for fn. It ends with ctx, with the lock, and when fn returns.
 //
 // Under a lock of the key for reading it returns [ErrHeld].
 //
 // An outer lock stays locked when fn has returned. If it ended before, the error Is [ErrLost] or
-// [ErrUnlocked] as well, even if fn returned nil. If it ended before fn began, DoNested goes on as if ctx did not carry it.
+// [ErrUnlocked] as well, even if fn returned nil. If it ended before fn began, DoNested goes on as
+// if ctx did not carry it.
 func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
@@ -29,7 +30,8 @@ func (c *Coordinator) DoNested(ctx context.Context, key string, fn func(ctx cont
 	return c.Do(ctx, key, fn)
 }
 
-// nested calls fn under a lock of the key that ctx carries and that is in force. It reports false if there is none, or none any more.
+// nested calls fn under a lock of the key that ctx carries and that is in force. It reports false
+// if there is none, or none any more.
 func (c *Coordinator) nested(ctx context.Context, key string, fn func(ctx context.Context, l Lock) error) (ran bool, err error) {
 	for {
 		x := c.enclosing(ctx, key)
@@ -76,8 +78,8 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 	return c.RDo(ctx, key, func(ctx context.Context, l ReadLock) error { return fn(ctx, l.Fence()) })
 }
 
-// enclosingReader returns the innermost read lock of the key that ctx carries and that is in force, the zero one if there is none, and
-// what ends with it.
+// enclosingReader returns the innermost read lock of the key that ctx carries and that is in force,
+// the zero one if there is none, and what ends with it.
 func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock, []context.Context) {
 	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)
@@ -130,7 +132,8 @@ func (c *Coordinator) enclosing(ctx context.Context, key string) nest {
 	}
 }
 
-// await waits for the turn, until the context or the lock ends, and reports whether the caller has got it.
+// await waits for the turn, until the context or the lock ends, and reports whether the caller has
+// got it.
 func (x nest) await(ctx context.Context) bool {
 	select {
 	case x.turns <- struct{}{}: // as a rule
@@ -157,7 +160,8 @@ func (x nest) run(ctx context.Context, fn func(ctx context.Context, l Lock) erro
 	return joined(err, endOf(x.ends))
 }
 
-// joined returns a function's error, with the cause of the end of the lock that it ran under, nil if that has not ended.
+// joined returns a function's error, with the cause of the end of the lock that it ran under, nil
+// if that has not ended.
 func joined(err, cause error) error {
 	if cause == nil {
 		return err
@@ -181,7 +185,8 @@ type nesting struct {
 	turns chan struct{} // capacity 1
 }
 
-// turns returns what the functions take turns by that nest in the lock itself, nil if it is not in force.
+// turns returns what the functions take turns by that nest in the lock itself, nil if it is not in
+// force.
 func (l Lock) turns() chan struct{} {
 	ctx := l.Context() // which the turn keeps as long as it runs
 	if ctx.Err() != nil {
@@ -200,7 +205,8 @@ func (l Lock) turns() chan struct{} {
 	return n.turns
 }
 
-// nestedContext has the values of the context that DoNested gives to a function under a lock that its caller holds.
+// nestedContext has the values of the context that DoNested gives to a function under a lock that
+// its caller holds.
 type nestedContext struct {
 	context.Context
 	nest
@@ -215,20 +221,21 @@ func (n *nestedContext) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// A holder is what a context answers for [held.Key]: a lock that the caller holds, and the context around it, which may
-// carry more locks. Package middleware has an implementation of its own.
+// A holder is what a context answers for [held.Key]: a lock that the caller holds, and the context
+// around it, which may carry more locks. Package middleware has an implementation of its own.
 type holder interface {
 	Held() (l Lock, outer context.Context)
 }
 
-// heldBy reports whether ctx carries a lock of the key that is in force. A caller that waits for the key would wait for
-// itself. It may call the user's code, so no mutex may be held.
+// heldBy reports whether ctx carries a lock of the key that is in force. A caller that waits for
+// the key would wait for itself. It may call the user's code, so no mutex may be held.
 func (c *Coordinator) heldBy(ctx context.Context, key string) bool {
 	held, _ := c.carries(ctx, key)
 	return held
 }
 
-// carries is heldBy. Where that is false it reports as well whether ctx carries any lock, or may do so later, as that of a flight of Share.
+// carries is heldBy. Where that is false it reports as well whether ctx carries any lock, or may do
+// so later, as that of a flight of Share.
 func (c *Coordinator) carries(ctx context.Context, key string) (held, any bool) {
 	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)

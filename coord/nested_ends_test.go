@@ -38,7 +38,8 @@ func (s *section) nests(t *testing.T, d time.Duration) func(context.Context, coo
 	return func(context.Context, coord.Lock) error { s.pass(t, d); return nil }
 }
 
-// A function that has waited for its turn does not run under a lock that has ended meanwhile: it waits for one of its own.
+// A function that has waited for its turn does not run under a lock that has ended meanwhile: it
+// waits for one of its own.
 func TestDoNested_TheLockEndsDuringTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		one, two := start(t, a, nil), start(t, a, nil)
@@ -91,7 +92,8 @@ func TestDoNested_TheLockEndsDuringTheWait(t *testing.T) {
 	})
 }
 
-// Turn and end come in one moment, with the context of Do, which ends with the lock: fn does not run.
+// Turn and end come in one moment, with the context of Do, which ends with the lock: fn does not
+// run.
 func TestDoNested_TurnAndEndInOneMoment(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -172,7 +174,8 @@ type innerHolder struct {
 
 func (h innerHolder) Held() (coord.Lock, context.Context) { return h.l, h.outer }
 
-// fn's context ends with the lock, also where its caller's does not, as that of a locker; and when fn returns.
+// fn's context ends with the lock, also where its caller's does not, as that of a locker; and when
+// fn returns.
 func TestDoNested_TheContextEnds(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -258,7 +261,8 @@ func rdoNested(ctx context.Context, c *coord.Coordinator, f func(context.Context
 	return c.RDoNested(ctx, "k", func(ctx context.Context, _ coord.Fence) error { f(ctx); return nil })
 }
 
-// What goes on after its DoNested has returned, with a context that does not end, has not got that turn any more: it waits for its own.
+// What goes on after its DoNested has returned, with a context that does not end, has not got that
+// turn any more: it waits for its own.
 func TestDoNested_AfterItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -282,7 +286,8 @@ func TestDoNested_AfterItsEnd(t *testing.T) {
 	})
 }
 
-// RDoNested has waited for its turn under a lock for writing, and that has ended: it reads beside another process's reader.
+// RDoNested has waited for its turn under a lock for writing, and that has ended: it reads beside
+// another process's reader.
 func TestRDoNested_TheLockEndsDuringTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		one, two := start(t, a, nil), start(t, a, nil)

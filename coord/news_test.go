@@ -68,8 +68,8 @@ func TestWatch_IsToldOfAGap(t *testing.T) {
 	})
 }
 
-// Waits that are expected make no key look stuck, and hide none that is: they count for no longest wait, and Top
-// lists them last and marks them.
+// Waits that are expected make no key look stuck, and hide none that is: they count for no longest
+// wait, and Top lists them last and marks them.
 func TestExpectLong_HidesNoStuckKey(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		leader, c := start(t, a, nil), start(t, a, nil)

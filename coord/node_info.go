@@ -18,22 +18,25 @@ type NodeInfo struct {
 	Self    bool   `json:"self,omitempty"`
 	Linked  bool   `json:"linked,omitempty"` // there is a stream to it
 
-	// Refused says why there is no stream to it although it is reached: this node or that one refuses the other, as a rule
-	// because of a setting such as another key in Cluster.PeerKeys. Of Nodes only; empty: not so.
+	// Refused says why there is no stream to it although it is reached: this node or that one
+	// refuses the other, as a rule because of a setting such as another key in Cluster.PeerKeys. Of
+	// Nodes only; empty: not so.
 	Refused string `json:"refused,omitempty"`
 
-	// Takeover is the node's Cluster.Takeover, as the arbiter lists it; 0: it takes no part. Only nodes with the same one guard
-	// each other.
+	// Takeover is the node's Cluster.Takeover, as the arbiter lists it; 0: it takes no part. Only
+	// nodes with the same one guard each other.
 	Takeover time.Duration `json:"takeover,omitempty"`
 
-	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have passed.
+	// With Takeover, of Nodes only. A node is dead when enough of its guardians' promises have
+	// passed.
 	Guardian bool          `json:"guardian,omitempty"` // it guards this node
 	Promise  time.Duration `json:"promise,omitempty"`  // for how long its promise to this node counts
 	Ward     time.Duration `json:"ward,omitempty"`     // for how long this node's promise to it lasts; 0: this node does not guard it
 }
 
-// Owner returns the node that should own the key's partition, as the ring says; its Self tells whether that is this one. It
-// takes no lock and does not block. ok is false without a cluster, or as long as the ring has not settled.
+// Owner returns the node that should own the key's partition, as the ring says; its Self tells
+// whether that is this one. It takes no lock and does not block. ok is false without a cluster, or
+// as long as the ring has not settled.
 func (c *Coordinator) Owner(key string) (node NodeInfo, ok bool) {
 	if c.cluster == nil {
 		return NodeInfo{}, false

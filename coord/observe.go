@@ -49,7 +49,8 @@ func isObserver(node string) bool { return strings.HasPrefix(node, observerPrefi
 // observerKey is longer than any key of Share, and so none of them.
 func observerKey(node string) string { return strings.Repeat("\x00", MaxKey) + node }
 
-// observerSession is how an arbiter without results lists an observer. Sessions of nodes have no slashes.
+// observerSession is how an arbiter without results lists an observer. Sessions of nodes have no
+// slashes.
 func observerSession(node string) string { return strings.ReplaceAll(node, " ", "/") }
 
 // newObserver is New with Options.Observe.
@@ -213,8 +214,8 @@ func (o *observing) show() {
 // one for alive for 2.5 times as long.
 const longestKeepalive = 10 * time.Minute
 
-// keepalives returns the shortest and the longest Keepalive of the nodes that are listed: they differ while a deployment changes
-// SessionTTL.
+// keepalives returns the shortest and the longest Keepalive of the nodes that are listed: they
+// differ while a deployment changes SessionTTL.
 func (x *cluster) keepalives() (shortest, longest time.Duration) {
 	for _, k := range x.members.listed() {
 		if k.Keepalive < 10*time.Millisecond || k.Keepalive > longestKeepalive { // a node of an older release, or what none should have

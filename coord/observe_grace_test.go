@@ -55,7 +55,8 @@ func TestObserve_ThatStoodStillTakesALongerGraceOver(t *testing.T) {
 	})
 }
 
-// A node looks into no partition while its session is over, as the namespace may have a longer Grace by now.
+// A node looks into no partition while its session is over, as the namespace may have a longer
+// Grace by now.
 func TestInspect_ThatStoodStillBeginsNoGrace(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		store := new(coordtest.Store)
@@ -77,8 +78,8 @@ func TestInspect_ThatStoodStillBeginsNoGrace(t *testing.T) {
 	})
 }
 
-// Such an observer does not make the table of sessions anew where the server has lost it: nodes know
-// for which Grace.
+// Such an observer does not make the table of sessions anew where the server has lost it: nodes
+// know for which Grace.
 func TestObserve_ThatStoodStillMakesNoTable(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		store := new(coordtest.Store)
@@ -152,7 +153,8 @@ func (s *farStore) Load(ctx context.Context, keys []string) (fallback.Look, erro
 	return s.Store.Load(ctx, keys)
 }
 
-// An observer needs no Grace of its own: that of nodes is shorter again when none needs a longer one.
+// An observer needs no Grace of its own: that of nodes is shorter again when none needs a longer
+// one.
 func TestObserve_NeedsNoGrace(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		a := fallback.NewRecords(new(coordtest.Store), &fallback.RecordsOptions{ColdStart: true})
@@ -201,7 +203,8 @@ func TestObserve_StartsBesideAShorterGrace(t *testing.T) {
 	})
 }
 
-// A crashed observer is in the way of a process that needs a longer Grace for no longer than a crashed node.
+// A crashed observer is in the way of a process that needs a longer Grace for no longer than a
+// crashed node.
 func TestObserve_ThatCrashedIsListedAsLongAsANode(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		store := new(coordtest.Store)

@@ -247,7 +247,8 @@ func TestObserve_NodesWithDifferentKeepalives(t *testing.T) {
 	await.Throughout(t, 2*time.Second, "the stream lasts", func() bool { return !l.down.Load() })
 }
 
-// An observer forgets the sessions of a node that are not listed any more, and with a stream all of them.
+// An observer forgets the sessions of a node that are not listed any more, and with a stream all of
+// them.
 func TestObserve_SessionsThatHaveEnded(t *testing.T) {
 	a := fallback.NewMemory()
 	c := enter(t, a, small())

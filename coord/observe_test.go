@@ -154,7 +154,8 @@ func TestObserve_TakesOverALongerGrace(t *testing.T) {
 	})
 }
 
-// beginsGraceOf has an observer begin Grace at a server that has just taken over, and looks how long that is.
+// beginsGraceOf has an observer begin Grace at a server that has just taken over, and looks how
+// long that is.
 func beginsGraceOf(t *testing.T, op *coord.Coordinator, want time.Duration) {
 	t.Helper()
 	if _, err := op.Inspect(t.Context(), "k"); err != nil {
@@ -260,7 +261,8 @@ func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
 	}
 }
 
-// A key whose owner does not answer is not called free, and what may be there to break is not called gone.
+// A key whose owner does not answer is not called free, and what may be there to break is not
+// called gone.
 func TestInspect_AnOwnerThatDoesNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		ns := attach(t, a)

@@ -12,116 +12,130 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all
-// defaults.
+// Options are the options of [New]. The zero value of each field means its default, and a nil
+// *Options means all defaults.
 type Options struct {
-	// Namespace separates the locks of one application from those of others on the same arbiter. Default "holdfast". All
-	// processes that are to exclude each other use the same namespace, with the same Partitions.
+	// Namespace separates the locks of one application from those of others on the same arbiter.
+	// Default "holdfast". All processes that are to exclude each other use the same namespace, with
+	// the same Partitions.
 	Namespace string
 
-	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique: NodeInfo.ID is. In a cluster a
-	// process that starts again gets back the share of the keys that it had, if its Name is as before and no other process has
-	// it. At most 100 printable ASCII characters, without spaces. Default: the host's name, which in Kubernetes is the pod's, and
+	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique:
+	// NodeInfo.ID is. In a cluster a process that starts again gets back the share of the keys that
+	// it had, if its Name is as before and no other process has it. At most 100 printable ASCII
+	// characters, without spaces. Default: the host's name, which in Kubernetes is the pod's, and
 	// stays the same for a replica of a StatefulSet.
 	Name string
 
-	// Partitions is the number of shares that the keys are divided into, fixed when the namespace is first used: with another
-	// number New fails with [fallback.ErrMismatch]. docs/operations.md says how to change it.
-	// Default 1021, at most 65,536. In a cluster each is taken and given by calls of its own: on a server that is slow at
-	// scripts, such as one that is embedded in a test (miniredis: a millisecond or more for each), fewer make a faster start; 31 will do.
+	// Partitions is the number of shares that the keys are divided into, fixed when the namespace
+	// is first used: with another number New fails with [fallback.ErrMismatch]. docs/operations.md
+	// says how to change it. Default 1021, at most 65,536. In a cluster each is taken and given by
+	// calls of its own: on a server that is slow at scripts, such as one that is embedded in a test
+	// (miniredis: a millisecond or more for each), fewer make a faster start; 31 will do.
 	Partitions int
 
-	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal: what a crashed
-	// process holds is free after that, or in a cluster after Cluster.Takeover. Default 10 s; at least 2 s is sensible. A process that
-	// stands still, or is cut off from the arbiter, loses its locks after SessionTTL - Margin - RenewEvery (6.5 s) at the earliest, or a Margin
-	// earlier (5.5 s) if it finds another server then; in a cluster one that stands still after 0.73 of Cluster.Takeover (2.2 s). At least 1 ms, like the four times that
-	// follow, and at most a year. Processes of a namespace may have different ones: change it by a rolling deployment; docs/operations.md says what happens meanwhile.
+	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal:
+	// what a crashed process holds is free after that, or in a cluster after Cluster.Takeover.
+	// Default 10 s; at least 2 s is sensible. A process that stands still, or is cut off from the
+	// arbiter, loses its locks after SessionTTL - Margin - RenewEvery (6.5 s) at the earliest, or a
+	// Margin earlier (5.5 s) if it finds another server then; in a cluster one that stands still
+	// after 0.73 of Cluster.Takeover (2.2 s). At least 1 ms, like the four times that follow, and
+	// at most a year. Processes of a namespace may have different ones: change it by a rolling
+	// deployment; docs/operations.md says what happens meanwhile.
 	SessionTTL time.Duration
 
-	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one renewal, one read per
-	// partition with locks held at the arbiter, and one per 256 partitions owned. Default a quarter of SessionTTL, at
-	// most 2.5 s. With redisarbiter.Options.AllReplicas a session is renewed every Margin + 0.5 s at
-	// least.
+	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one
+	// renewal, one read per partition with locks held at the arbiter, and one per 256 partitions
+	// owned. Default a quarter of SessionTTL, at most 2.5 s. With redisarbiter.Options.AllReplicas
+	// a session is renewed every Margin + 0.5 s at least.
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
 	// RenewEvery + 3 RetryEvery must be less than SessionTTL - 2 Margin.
 	RetryEvery time.Duration
 
-	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL. What
-	// keeps this process's locks alive, such as a renewal, is asked for again after that, and the answer
-	// to the first call counts for three CallTimeouts more: on a busy machine it may still come. If the
-	// partitions are on several servers (Redis Cluster), only a renewal's does.
+	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL.
+	// What keeps this process's locks alive, such as a renewal, is asked for again after that, and
+	// the answer to the first call counts for three CallTimeouts more: on a busy machine it may
+	// still come. If the partitions are on several servers (Redis Cluster), only a renewal's does.
 	CallTimeout time.Duration
 
-	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It must cover what the
-	// clocks of the two drift apart within SessionTTL, and differences between the clocks of the arbiter's servers.
-	// Default a tenth of SessionTTL; a third of it at most.
+	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It
+	// must cover what the clocks of the two drift apart within SessionTTL, and differences between
+	// the clocks of the arbiter's servers. Default a tenth of SessionTTL; a third of it at most.
 	Margin time.Duration
 
-	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its data,
-	// while holders of locks reclaim them. It must be more than SessionTTL + Margin, of every process in
-	// the namespace, plus the time for which a deposed primary may still answer, which must not be longer
-	// than Margin; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a namespace may have different
-	// ones: all use the longest that one of them needs. New waits until the others use this one. Change it
-	// by a rolling deployment: docs/operations.md.
+	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its
+	// data, while holders of locks reclaim them. It must be more than SessionTTL + Margin, of every
+	// process in the namespace, plus the time for which a deposed primary may still answer, which
+	// must not be longer than Margin; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a
+	// namespace may have different ones: all use the longest that one of them needs. New waits
+	// until the others use this one. Change it by a rolling deployment: docs/operations.md.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using.
 	Handoff Handoff
 
-	// Cluster makes the processes share out the partitions and lock from memory. Nil: every key is locked at the
-	// arbiter.
+	// Cluster makes the processes share out the partitions and lock from memory. Nil: every key is
+	// locked at the arbiter.
 	Cluster *Cluster
 
-	// StartUnavailable makes New return at once, without waiting for the arbiter. Locks are granted as soon as the
-	// arbiter can be reached. What New would have returned as an error is logged. Default: New waits for the arbiter.
+	// StartUnavailable makes New return at once, without waiting for the arbiter. Locks are granted
+	// as soon as the arbiter can be reached. What New would have returned as an error is logged.
+	// Default: New waits for the arbiter.
 	StartUnavailable bool
 
-	// LongWait is how long a caller waits for a key before a record says so, once per wait, with the key and its holder. What waits
-	// is looked at four times in that time, so the record may be late by half of it. Default 10 s; at least 1 ms; negative: no such records.
+	// LongWait is how long a caller waits for a key before a record says so, once per wait, with
+	// the key and its holder. What waits is looked at four times in that time, so the record may be
+	// late by half of it. Default 10 s; at least 1 ms; negative: no such records.
 	LongWait time.Duration
 
-	// LongHold is the same for how long a lock is held. Default 1 min; at least 1 ms; negative: no such records.
+	// LongHold is the same for how long a lock is held. Default 1 min; at least 1 ms; negative: no
+	// such records.
 	LongHold time.Duration
 
-	// DeadlockAfter is how long a caller that has locks waits for another one before the processes look whether callers
-	// wait for each other in a circle. They look again a quarter of it later: if the circle is still there, the youngest
-	// of its callers gets a [*DeadlockError]. A good value is 1 s; at least 1 ms. Default 0: no process looks; negative: the same.
+	// DeadlockAfter is how long a caller that has locks waits for another one before the processes
+	// look whether callers wait for each other in a circle. They look again a quarter of it later:
+	// if the circle is still there, the youngest of its callers gets a [*DeadlockError]. A good
+	// value is 1 s; at least 1 ms. Default 0: no process looks; negative: the same.
 	//
-	// A caller has the locks that the context of its call carries: the one that Do gave, that of [Lock.Context],
-	// [ReadLock.Context], or of [WithLocker]; within LockAll, and its variants, those that it has got so far; and a flight
-	// of [Share] those of the callers that wait for it. A caller must not give one of them back before its wait is over, or
-	// a circle may be told that was none. Permits of a semaphore are left out: a circle in which a caller waits for permits
+	// A caller has the locks that the context of its call carries: the one that Do gave, that of
+	// [Lock.Context], [ReadLock.Context], or of [WithLocker]; within LockAll, and its variants,
+	// those that it has got so far; and a flight of [Share] those of the callers that wait for it.
+	// A caller must not give one of them back before its wait is over, or a circle may be told that
+	// was none. Permits of a semaphore are left out: a circle in which a caller waits for permits
 	// is not found.
 	//
-	// Other processes are asked by the streams of the cluster. Without one only circles within the process are found, and
-	// none with a process that does not look.
+	// Other processes are asked by the streams of the cluster. Without one only circles within the
+	// process are found, and none with a process that does not look.
 	//
 	// A reader of a key that no node owns may be told of a circle that would have ended by itself:
 	// it waits behind a writer's request as long as the arbiter has that, which is for SessionTTL,
 	// and Grace, if its process was killed.
 	DeadlockAfter time.Duration
 
-	// LogCallers makes the records of long waits and long holds tell the place in the program that called. Each Lock costs
-	// several times as much then. Default: no.
+	// LogCallers makes the records of long waits and long holds tell the place in the program that
+	// called. Each Lock costs several times as much then. Default: no.
 	LogCallers bool
 
-	// Unbreakable makes this process refuse [Coordinator.Break] of locks of its own, and [Coordinator.DrainNode]. Default: any
-	// process of the namespace may do both.
+	// Unbreakable makes this process refuse [Coordinator.Break] of locks of its own, and
+	// [Coordinator.DrainNode]. Default: any process of the namespace may do both.
 	Unbreakable bool
 
-	// Observe makes a coordinator that only looks: for commands, pages and exporters. It takes no locks ([ErrObserver]), has no session,
-	// is no node of the cluster, and listens on no port. Inspect, Held, Top, Nodes, Processes, Partitions, Report, Break and
-	// DrainNode work. It needs to write to the arbiter: it publishes a key for some seconds, by which
-	// nodes tell it from strangers. Partitions and Grace are the namespace's own where the arbiter is a [fallback.Describer]; the namespace has to
-	// exist then. Of Cluster only PeerTLS and PeerKeys count, which may be nil. New waits for the streams to the nodes for a CallTimeout at
-	// most. A node answers 16 observers at a time. Default: no.
+	// Observe makes a coordinator that only looks: for commands, pages and exporters. It takes no
+	// locks ([ErrObserver]), has no session, is no node of the cluster, and listens on no port.
+	// Inspect, Held, Top, Nodes, Processes, Partitions, Report, Break and DrainNode work. It needs
+	// to write to the arbiter: it publishes a key for some seconds, by which nodes tell it from
+	// strangers. Partitions and Grace are the namespace's own where the arbiter is a
+	// [fallback.Describer]; the namespace has to exist then. Of Cluster only PeerTLS and PeerKeys
+	// count, which may be nil. New waits for the streams to the nodes for a CallTimeout at most. A
+	// node answers 16 observers at a time. Default: no.
 	Observe bool
 
-	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such as a session or lock lost, or
-	// the arbiter unreachable. All have the attribute process, which is Name. Nil: silent. A
-	// client library has a logger of its own: see docs/redis.md for that of go-redis.
+	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such
+	// as a session or lock lost, or the arbiter unreachable. All have the attribute process, which
+	// is Name. Nil: silent. A client library has a logger of its own: see docs/redis.md for that of
+	// go-redis.
 	Logger *slog.Logger
 
 	// Trace is called at events of single locks. Nil: none.
@@ -130,18 +144,21 @@ type Options struct {
 
 // Handoff limits for how long a process keeps a key. The zero value means the defaults.
 type Handoff struct {
-	// MaxTurns is how many locks of a key may begin in this process after another process has asked for the key, the
-	// lock in force included. A caller of this process that waits to write counts as another process where readers of it have the
-	// key, and so does one that waits to read where a writer has it. Default, and negative: not limited by number.
+	// MaxTurns is how many locks of a key may begin in this process after another process has asked
+	// for the key, the lock in force included. A caller of this process that waits to write counts
+	// as another process where readers of it have the key, and so does one that waits to read where
+	// a writer has it. Default, and negative: not limited by number.
 	MaxTurns int
 
-	// MaxHold is for how long locks of a key may begin in this process after another process has asked for the key, as for MaxTurns.
-	// Default 5 ms; at least 1 µs. Negative: not limited by time.
+	// MaxHold is for how long locks of a key may begin in this process after another process has
+	// asked for the key, as for MaxTurns. Default 5 ms; at least 1 µs. Negative: not limited by
+	// time.
 	MaxHold time.Duration
 
-	// Linger is for how long this process keeps a key that is not locked, while no other process asks for the key.
-	// Default 5 ms; at least 1 µs. Negative: the key is given back at once. An owner keeps the last six keys of each of its partitions,
-	// whatever the time, if this is not negative.
+	// Linger is for how long this process keeps a key that is not locked, while no other process
+	// asks for the key. Default 5 ms; at least 1 µs. Negative: the key is given back at once. An
+	// owner keeps the last six keys of each of its partitions, whatever the time, if this is not
+	// negative.
 	Linger time.Duration
 }
 
@@ -185,14 +202,16 @@ func (o *Options) filled() Options {
 	return f
 }
 
-// maxRenewEvery is the longest default of RenewEvery: with a longer SessionTTL the arbiter may be away for longer, and the time
-// since the last renewal does not count against that.
+// maxRenewEvery is the longest default of RenewEvery: with a longer SessionTTL the arbiter may be
+// away for longer, and the time since the last renewal does not count against that.
 const maxRenewEvery = 5 * time.Second / 2
 
-// maxSessionTTL is the longest SessionTTL. The other times that a session depends on are bounded by it, or twice that, so that no sum of them overflows.
+// maxSessionTTL is the longest SessionTTL. The other times that a session depends on are bounded by
+// it, or twice that, so that no sum of them overflows.
 const maxSessionTTL = 365 * 24 * time.Hour
 
-// maxProcessName is the length of the longest Name: with a random text after it it has to fit into a node's name.
+// maxProcessName is the length of the longest Name: with a random text after it it has to fit into
+// a node's name.
 const maxProcessName = 100
 
 // hostName returns the host's name as a Name, without what a Name cannot have.
@@ -229,10 +248,12 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// lease is for how long a process may rely on what the arbiter acknowledged, from the moment it asked (rule 1).
+// lease is for how long a process may rely on what the arbiter acknowledged, from the moment it
+// asked (rule 1).
 func (o *Options) lease() time.Duration { return o.SessionTTL - o.Margin }
 
-// validate checks filled options against each other. Each error says which inequality does not hold, and why it has to.
+// validate checks filled options against each other. Each error says which inequality does not
+// hold, and why it has to.
 func (o *Options) validate() error {
 	for _, d := range []struct {
 		name        string

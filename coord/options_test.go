@@ -24,7 +24,8 @@ type option struct {
 	good []any // values at the limits, which it takes
 }
 
-// options are all fields, those of Handoff and Cluster among them. A new one has to be added here, with its default and its limits.
+// options are all fields, those of Handoff and Cluster among them. A new one has to be added here,
+// with its default and its limits.
 func options() map[string]option {
 	long := strings.Repeat("x", 101)
 	host, _ := os.Hostname()

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// One of three nodes does not reach the arbiter. It goes on giving its keys to the other two, which want them by turns, until its
-// session expires: they lose none of what it gave last, however long they hold it.
+// One of three nodes does not reach the arbiter. It goes on giving its keys to the other two, which
+// want them by turns, until its session expires: they lose none of what it gave last, however long
+// they hold it.
 func TestAnOwnerThatDoesNotReachTheArbiter_OthersLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(o *coord.Options){

@@ -62,8 +62,8 @@ func (c *Coordinator) partitionOf(key string) *partition {
 	return &c.parts[remainder(hash(key), uint64(len(c.parts)), c.callers.reciprocal)]
 }
 
-// remainder is h % n, where inverse is math.MaxUint64 / n: a multiplication takes a third of the time that a division takes. What it
-// makes of h / n is the quotient, or one less.
+// remainder is h % n, where inverse is math.MaxUint64 / n: a multiplication takes a third of the
+// time that a division takes. What it makes of h / n is the quotient, or one less.
 func remainder(h, n, inverse uint64) uint64 {
 	q, _ := bits.Mul64(h, inverse)
 	r := h - q*n
@@ -75,15 +75,17 @@ func remainder(h, n, inverse uint64) uint64 {
 
 func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// lock is for an event, and returns the time at which it happens. It is read with the mutex held: waiting for it must not make
-// a grant of the past (rule 1). An event that needs no time, a look, and what has no effects take p.mu themselves. What has effects
-// ends with unlock, as a test checks, or as attempt.once with carryOut and p.mu.Unlock.
+// lock is for an event, and returns the time at which it happens. It is read with the mutex held:
+// waiting for it must not make a grant of the past (rule 1). An event that needs no time, a look,
+// and what has no effects take p.mu themselves. What has effects ends with unlock, as a test
+// checks, or as attempt.once with carryOut and p.mu.Unlock.
 func (p *partition) lock() time.Time {
 	p.mu.Lock()
 	return p.now()
 }
 
-// unlock carries out the ordered effects of the event, and frees the mutex. The others are for a.do.
+// unlock carries out the ordered effects of the event, and frees the mutex. The others are for
+// a.do.
 func (p *partition) unlock(a *after) {
 	if o := p.Pending(); o != nil {
 		a.carryOut(p, o)
@@ -120,7 +122,8 @@ func (p *partition) close() {
 	a.do(p.c)
 }
 
-// known returns the highest token that was seen by now. The answer to what is asked after that must not be lower.
+// known returns the highest token that was seen by now. The answer to what is asked after that must
+// not be lower.
 func (p *partition) known() fallback.Token {
 	p.mu.Lock()
 	defer p.mu.Unlock()

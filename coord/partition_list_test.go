@@ -47,8 +47,9 @@ func handlingOf(f *ast.FuncDecl) (h handling) {
 	return h
 }
 
-// TestPartition_EventsEndInOnePlace: what may have effects on others ends with partition.unlock, which carries them out in
-// order, and never by the mutex alone. What only looks, or changes what has no effects, takes the mutex itself.
+// TestPartition_EventsEndInOnePlace: what may have effects on others ends with partition.unlock,
+// which carries them out in order, and never by the mutex alone. What only looks, or changes what
+// has no effects, takes the mutex itself.
 func TestPartition_EventsEndInOnePlace(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {

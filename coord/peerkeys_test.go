@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// With PeerKeys a session at the arbiter alone is not enough: a node or an observer without a key gets no stream. Keys are changed one
-// deployment after another.
+// With PeerKeys a session at the arbiter alone is not enough: a node or an observer without a key
+// gets no stream. Keys are changed one deployment after another.
 func TestPeerKeys(t *testing.T) {
 	takes.Seconds(t)
 	older, newer := bytes.Repeat([]byte("a"), 32), bytes.Repeat([]byte("b"), 32)

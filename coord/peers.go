@@ -13,7 +13,8 @@ const (
 	flagEnd   = 2 // the statement ends
 )
 
-// Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule 12).
+// Up implements [peer.Handler]: the first thing on a new stream is the statement of all holds (rule
+// 12).
 func (x *cluster) Up(s *peer.Stream) {
 	select {
 	case <-x.begin.ready:
@@ -46,7 +47,8 @@ func (x *cluster) Up(s *peer.Stream) {
 	s.Flush()
 }
 
-// introduce tells the other node of a new session. What belonged to the old one is over. It is to be flushed.
+// introduce tells the other node of a new session. What belonged to the old one is over. It is to
+// be flushed.
 func (l *link) introduce(session string) {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)})
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})

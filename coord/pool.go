@@ -12,12 +12,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A pool is what callers of this process have and want of one semaphore. It exists while there are such callers, or blocks.
+// A pool is what callers of this process have and want of one semaphore. It exists while there are
+// such callers, or blocks.
 type pool struct {
 	c *Coordinator
 
-	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the order of mutexes: see rank.go. No
-	// clock is read while it is held.
+	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the
+	// order of mutexes: see rank.go. No clock is read while it is held.
 	mu     sync.Mutex
 	of     uint32
 	gone   bool
@@ -32,8 +33,8 @@ type pool struct {
 	key string // of the names of holds; never changes
 }
 
-// growth is the callers that wait in this process, for permits that come back to a block, and for a larger block. The first one is served
-// first, whatever the others want.
+// growth is the callers that wait in this process, for permits that come back to a block, and for a
+// larger block. The first one is served first, whatever the others want.
 type growth struct {
 	callers []*grower
 	asking  bool   // fill asks for larger blocks, until no caller waits
@@ -47,10 +48,12 @@ type grower struct {
 	done chan struct{}
 }
 
-// partOf is of how many permits a process asks for one at least, once several of its callers want some.
+// partOf is of how many permits a process asks for one at least, once several of its callers want
+// some.
 const partOf = 64
 
-// tightFor is for how long a process asks for no more permits than its callers want, after others wanted some of what it had.
+// tightFor is for how long a process asks for no more permits than its callers want, after others
+// wanted some of what it had.
 const tightFor = time.Second
 
 // pools are the pools of a coordinator.
@@ -122,8 +125,9 @@ func (p *pool) tidy() {
 	all.past.add(p.counts)
 }
 
-// take takes permits of a block that has enough of them, for one more user. It returns the pledge of the block, which the caller has to
-// look at. It returns nothing if there is no such block, or others of the process wait.
+// take takes permits of a block that has enough of them, for one more user. It returns the pledge
+// of the block, which the caller has to look at. It returns nothing if there is no such block, or
+// others of the process wait.
 func (p *pool) take(of, n uint32) (Permits, *lease.Pledge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,9 +200,10 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (g
 	return p.ask(ctx, p.name(n), n, false, label)
 }
 
-// try asks for a block that is to be had at once. If it is refused, other processes and this one give back what they keep for callers to
-// come, which takes a moment; it awaits that for as long as one answer. Where permits were refused, or wanted, a short time ago, there is
-// little of that, and it asks once more only.
+// try asks for a block that is to be had at once. If it is refused, other processes and this one
+// give back what they keep for callers to come, which takes a moment; it awaits that for as long as
+// one answer. Where permits were refused, or wanted, a short time ago, there is little of that, and
+// it asks once more only.
 func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
 	x, err := p.ask(ctx, p.name(n), n, true, label)
 	if !refusal(err) {
@@ -283,8 +288,8 @@ func (p *pool) lockBlock(ctx context.Context, name string, try bool, label strin
 	return p.c.lockName(ctx, p.key, name, try, label)
 }
 
-// grow waits for permits of a block of the process, and has a larger one asked for. It returns nothing if that was refused, or others want
-// permits. The mutex is held, and free afterwards.
+// grow waits for permits of a block of the process, and has a larger one asked for. It returns
+// nothing if that was refused, or others want permits. The mutex is held, and free afterwards.
 func (p *pool) grow(ctx context.Context, n uint32) (Permits, error) {
 	me := &grower{n: n, done: make(chan struct{})}
 	p.grows.callers = append(p.grows.callers, me)
@@ -325,8 +330,8 @@ func (p *pool) whyNot() error {
 	return orLocked(part.Reason(part.Find(name)))
 }
 
-// serve gives permits of the blocks to the callers that wait in this process, in their order, as far as there are enough. It returns how many
-// callers got some. The mutex is held.
+// serve gives permits of the blocks to the callers that wait in this process, in their order, as
+// far as there are enough. It returns how many callers got some. The mutex is held.
 func (p *pool) serve() (n uint64) {
 	for ; len(p.grows.callers) > 0; n++ {
 		x := p.pick(p.grows.callers[0].n)
@@ -346,8 +351,8 @@ func (p *pool) wake(x Permits) {
 	close(m.done)
 }
 
-// fill asks for larger blocks as long as callers wait in this process. If others want permits, or there are too few, each caller has to ask
-// for itself.
+// fill asks for larger blocks as long as callers wait in this process. If others want permits, or
+// there are too few, each caller has to ask for itself.
 func (p *pool) fill() {
 	refused := true
 	defer func() { p.filled(refused) }() // also if a trace function ends the goroutine
@@ -392,8 +397,9 @@ func (p *pool) filled(refused bool) {
 	p.mu.Unlock()
 }
 
-// larger returns the size of a block that has enough for those that wait, and doubles what there is, up to a part. Those that come in the same
-// moment are asked for with the first one, so it is another part at least. The mutex is held.
+// larger returns the size of a block that has enough for those that wait, and doubles what there
+// is, up to a part. Those that come in the same moment are asked for with the first one, so it is
+// another part at least. The mutex is held.
 func (p *pool) larger() uint32 {
 	var sum, total uint32
 	for _, m := range p.grows.callers {
@@ -437,7 +443,8 @@ func (b *block) makeRoom(ctx context.Context) {
 	}
 }
 
-// names returns the names of the holds of a semaphore that this process has, or that its callers wait for, if the key is that of one.
+// names returns the names of the holds of a semaphore that this process has, or that its callers
+// wait for, if the key is that of one.
 func (x *pools) names(key string) (names []string) {
 	if !strings.HasPrefix(key, semaphorePrefix) {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// A key is promised to a reader of a process that crashed: the next caller looks again when the promise is over, and not all the time.
+// A key is promised to a reader of a process that crashed: the next caller looks again when the
+// promise is over, and not all the time.
 func TestLock_PromisedToADeadReader(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut := &crash.Arbiter{Memory: a}
@@ -44,8 +45,9 @@ func TestLock_PromisedToADeadReader(t *testing.T) {
 	})
 }
 
-// A request of a dead session waits before another one, and cannot be removed, as the arbiter does not do that by itself, and releases fail: the
-// other one is asked for with longer and longer pauses.
+// A request of a dead session waits before another one, and cannot be removed, as the arbiter does
+// not do that by itself, and releases fail: the other one is asked for with longer and longer
+// pauses.
 func TestLock_BehindADeadRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut, f := &crash.Arbiter{Memory: a}, &faulty{Arbiter: a, old: true}

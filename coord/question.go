@@ -11,9 +11,10 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Nodes ask each other about keys, in JSON, which travels in the Key fields of Query and Answer frames. Request is the number of
-// the question. All parts but the last have flagMore. A node asks only nodes with a card that says that they answer: to older
-// ones these frames are errors. A node ignores fields that it does not know, and refuses questions that it does not know.
+// Nodes ask each other about keys, in JSON, which travels in the Key fields of Query and Answer
+// frames. Request is the number of the question. All parts but the last have flagMore. A node asks
+// only nodes with a card that says that they answer: to older ones these frames are errors. A node
+// ignores fields that it does not know, and refuses questions that it does not know.
 
 // flagMore in a Query or Answer frame: another part follows.
 const flagMore = 1
@@ -166,7 +167,8 @@ func (c *Coordinator) askLink(ctx context.Context, l *link, q question) (reply, 
 	return l.ask(ctx, q)
 }
 
-// say queues a text as frames, one after another: the caller sees to it that no other text of that kind comes between.
+// say queues a text as frames, one after another: the caller sees to it that no other text of that
+// kind comes between.
 func (l *link) say(kind peer.Kind, id uint64, text []byte) {
 	for more := true; more; {
 		f := peer.Frame{Kind: kind, Request: id, Key: text[:min(len(text), peer.MaxKey)]}
@@ -293,7 +295,8 @@ func (a *reply) encode() []byte {
 	}
 }
 
-// keepAnswering answers other nodes' questions, one after another, until the coordinator stops. So they take one core at most.
+// keepAnswering answers other nodes' questions, one after another, until the coordinator stops. So
+// they take one core at most.
 func (x *cluster) keepAnswering() {
 	for {
 		select {

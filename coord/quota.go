@@ -32,8 +32,9 @@ func (l *link) Use(n int) { l.used.Add(int64(n)) }
 // usage is how many keys of this node's partitions each other node holds or waits for.
 type usage map[*link]int64
 
-// countDue reports whether keys are to be counted again, when the last count was so long ago. It takes a look at each key, and what was
-// counted wrong since matters to a node that is near its limit only.
+// countDue reports whether keys are to be counted again, when the last count was so long ago. It
+// takes a look at each key, and what was counted wrong since matters to a node that is near its
+// limit only.
 func (x *cluster) countDue(since time.Duration) bool {
 	o := &x.c.opts
 	if since < o.RenewEvery {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
-// Keys are counted every RenewEvery where a node is near its limit, and every fourth time elsewhere.
+// Keys are counted every RenewEvery where a node is near its limit, and every fourth time
+// elsewhere.
 func TestCountDue(t *testing.T) {
 	o := (&Options{Cluster: &Cluster{Membership: gossip.Start, MaxPerNode: 10}}).filled()
 	x := &cluster{c: &Coordinator{opts: o}}

@@ -33,8 +33,8 @@ func (b *syncBuffer) count(text string) int {
 	return strings.Count(b.b.String(), text)
 }
 
-// A node holds and waits for as many keys of another one as that lets it. Then its callers are told, and the owner's log; other
-// callers of the owner's keys are served.
+// A node holds and waits for as many keys of another one as that lets it. Then its callers are
+// told, and the owner's log; other callers of the owner's keys are served.
 func TestCluster_MaxPerNode(t *testing.T) {
 	takes.Seconds(t)
 	m := fallback.NewMemory()

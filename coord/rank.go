@@ -1,8 +1,9 @@
 package coord
 
-// The order in which the mutexes of this package are locked, outermost first. A goroutine locks a mutex only while those
-// that it holds are further up. Two of one rank are never held at the same time, but for sections: that
-// of a Do within another one asks the outer one while it is locked itself, and never the other way.
+// The order in which the mutexes of this package are locked, outermost first. A goroutine locks a
+// mutex only while those that it holds are further up. Two of one rank are never held at the same
+// time, but for sections: that of a Do within another one asks the outer one while it is locked
+// itself, and never the other way.
 //
 //	section        the context of a lock, or that Do gives to its function
 //	settling       callers of Settled
@@ -13,10 +14,12 @@ package coord
 //	pool           permits of one semaphore; the same. Below it is that of pools, which lists them
 //	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others that lock nothing further
 //
-// Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their methods are called with any
-// of these held, and call back none of this package while they hold their own.
+// Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their
+// methods are called with any of these held, and call back none of this package while they hold
+// their own.
 //
-// The mutexes of lockers, and of the locks of callers of Share (matesMu), are locked last, and held for no call of another type.
+// The mutexes of lockers, and of the locks of callers of Share (matesMu), are locked last, and held
+// for no call of another type.
 //
 // With the build tag simulation the order of those with a rank is checked (rank_simulated.go), of
 // one Lock in 512, and of all that are locked while that is held. TryLock is not, nor are the plain

@@ -53,7 +53,8 @@ func (x *cluster) unreachable() (all []*UnreachableError) {
 	return all
 }
 
-// refused returns why there is no stream to nodes that are reached: one side refuses the other. The key is the node's ID.
+// refused returns why there is no stream to nodes that are reached: one side refuses the other. The
+// key is the node's ID.
 func (x *cluster) refused() map[string]error {
 	all := make(map[string]error)
 	for _, f := range x.net.Failing() {

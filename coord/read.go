@@ -20,13 +20,14 @@ type ReadLock struct {
 }
 
 // RLock waits until the key can be read, until ctx ends at most, and returns with it locked for
-// reading. A caller that comes after one that waits to write waits behind it, so neither readers nor
-// writers are starved; but a process that has the key for reading, or for writing, lets callers of
-// its own go on with that for Handoff.MaxHold, also before one of its own that has waited for the
-// other. Readers that wait together are let in together. While the process has the key for reading, and no caller waits to write, its callers are
-// let in without a word to other nodes or the arbiter, and without a mutex. The process keeps the key
-// for its next readers for a moment: see Options.Handoff. Stats, Trace and the log tell of the lock
-// that the process has for its readers, not of each reader.
+// reading. A caller that comes after one that waits to write waits behind it, so neither readers
+// nor writers are starved; but a process that has the key for reading, or for writing, lets callers
+// of its own go on with that for Handoff.MaxHold, also before one of its own that has waited for
+// the other. Readers that wait together are let in together. While the process has the key for
+// reading, and no caller waits to write, its callers are let in without a word to other nodes or
+// the arbiter, and without a mutex. The process keeps the key for its next readers for a moment:
+// see Options.Handoff. Stats, Trace and the log tell of the lock that the process has for its
+// readers, not of each reader.
 //
 // A read lock cannot be made a write lock: two readers that want to write would wait for each
 // other. With the context of a lock of the key, for reading or writing, Lock and RLock return
@@ -183,7 +184,8 @@ func (v *readValues) Value(key any) any {
 	return v.outer.Value(key)
 }
 
-// lockName locks a name of the key that is not the key itself. label is the caller's, if it has one.
+// lockName locks a name of the key that is not the key itself. label is the caller's, if it has
+// one.
 func (c *Coordinator) lockName(ctx context.Context, key, name string, try bool, label string) (Lock, error) {
 	l, err := c.enterName(ctx, key, name, try, label)
 	if err == nil && label != "" {

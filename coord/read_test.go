@@ -35,7 +35,8 @@ func runlock(t *testing.T, l coord.ReadLock) {
 	}
 }
 
-// Readers of all processes have a key together. A writer waits for all of them, and readers that come later wait behind it.
+// Readers of all processes have a key together. A writer waits for all of them, and readers that
+// come later wait behind it.
 func TestRLock_BesideReadersOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		one, two := start(t, a, nil), start(t, a, nil)
@@ -235,7 +236,8 @@ func TestRLock_InvalidKeys(t *testing.T) {
 	})
 }
 
-// scramble lets callers of several processes read, write and use permits at random, and checks what they see.
+// scramble lets callers of several processes read, write and use permits at random, and checks what
+// they see.
 func scramble(t *testing.T, rounds int, all ...*coord.Coordinator) {
 	t.Helper()
 	var readers, writers, permits, together atomic.Int32
@@ -313,8 +315,9 @@ func TestModes_InACluster(t *testing.T) {
 	away.Wait()
 }
 
-// An owner serves other nodes' readers and permits over the streams. The names of their holds are in the keys' partitions; as other
-// names, which were in any partition, they were a protocol error, and the streams ended.
+// An owner serves other nodes' readers and permits over the streams. The names of their holds are
+// in the keys' partitions; as other names, which were in any partition, they were a protocol error,
+// and the streams ended.
 func TestModes_ByTheOwner(t *testing.T) {
 	t.Parallel()
 	store := fallback.NewMemory()
@@ -341,7 +344,8 @@ func TestModes_ByTheOwner(t *testing.T) {
 	}
 }
 
-// Two processes that say different numbers of permits are told both, as long as there are some in use.
+// Two processes that say different numbers of permits are told both, as long as there are some in
+// use.
 func differentSizes(t *testing.T, one, two *coord.Coordinator) {
 	t.Helper()
 	p, err := one.Semaphore("k", 3).Acquire(t.Context(), 1)

@@ -13,7 +13,8 @@ import (
 type reads struct {
 	shards [1 << 6]readShard
 
-	// Some of what the shards have as current, to be found without a mutex: see find. Those of a shard are next to each other.
+	// Some of what the shards have as current, to be found without a mutex: see find. Those of a
+	// shard are next to each other.
 	warm [1 << 10]atomic.Pointer[reading]
 }
 
@@ -26,15 +27,15 @@ type readShard struct {
 }
 
 // A reading is a lock of the shared name that this process has, and its readers. It lasts from one
-// reader to the next: it ends when another caller or node wants the key, or when it has not been used
-// for Options.Handoff.Linger.
+// reader to the next: it ends when another caller or node wants the key, or when it has not been
+// used for Options.Handoff.Linger.
 //
 // Most readers take a seat (see seats.go), then look at the clock, and touch nothing else that
-// changes. The others are counted. A writer makes the reading shut: first the pledge is retracted, then
-// the seats are looked at. A reader does it the other way round: it takes a seat, and then looks
-// whether the pledge holds. So either the writer sees the reader's seat taken, or the reader sees
-// that it may not stay; and a reader that leaves its seat and sees no pledge looks whether it is the
-// last one.
+// changes. The others are counted. A writer makes the reading shut: first the pledge is retracted,
+// then the seats are looked at. A reader does it the other way round: it takes a seat, and then
+// looks whether the pledge holds. So either the writer sees the reader's seat taken, or the reader
+// sees that it may not stay; and a reader that leaves its seat and sees no pledge looks whether it
+// is the last one.
 type reading struct {
 	c     *Coordinator
 	s     *readShard
@@ -106,7 +107,8 @@ type stay struct {
 	since lease.Moment
 }
 
-// shardOf returns the shard of a key's hash: all keys that have one of the same slots of warm have the same.
+// shardOf returns the shard of a key's hash: all keys that have one of the same slots of warm have
+// the same.
 func (c *Coordinator) shardOf(hash uint64) *readShard {
 	r := &c.callers.reads
 	return &r.shards[hash%uint64(len(r.warm))/uint64(len(r.warm)/len(r.shards))]
@@ -156,7 +158,8 @@ func (x *reading) close() {
 	b.CompareAndSwap(x, nil)
 }
 
-// newReading returns the reading of a lock, with one reader that is counted: the caller, which carries out a.
+// newReading returns the reading of a lock, with one reader that is counted: the caller, which
+// carries out a.
 func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *reading {
 	x := &reading{
 		c: c, s: c.shardOf(hash), id: readingName{key: key, hash: hash}, lock: l, began: c.moment(),
@@ -169,8 +172,8 @@ func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *rea
 	return x
 }
 
-// open makes a new reading that of its key, for n readers in the place of the one it has and for those that come later. It returns their
-// turn. The mutex is held.
+// open makes a new reading that of its key, for n readers in the place of the one it has and for
+// those that come later. It returns their turn. The mutex is held.
 func (x *reading) open(n int) (turn uint64) {
 	x.count.n, x.count.old = x.count.n+n-1, 0
 	turn = x.count.turn()
@@ -195,8 +198,9 @@ func (x *reading) linger() {
 	}
 }
 
-// relax ends a reading that no caller has used since it was called last. It reports false if it is to be called again, once
-// Linger has passed: not while there are readers that are counted, as settle sees the last one leave.
+// relax ends a reading that no caller has used since it was called last. It reports false if it is
+// to be called again, once Linger has passed: not while there are readers that are counted, as
+// settle sees the last one leave.
 func (x *reading) relax() bool {
 	x.s.mu.Lock()
 	if x.ending.shut {
@@ -224,8 +228,8 @@ func (x *reading) retire() bool {
 	return over
 }
 
-// inForce reports whether the reading lets readers in, and is in force by both clocks, now. If so, it
-// is for as long as the pledge says. A reader that calls it has a seat.
+// inForce reports whether the reading lets readers in, and is in force by both clocks, now. If so,
+// it is for as long as the pledge says. A reader that calls it has a seat.
 func (x *reading) inForce() (ok bool) {
 	if x.extend() {
 		return true
@@ -300,8 +304,8 @@ func (x *reading) left() error {
 	return loss
 }
 
-// settle unlocks lock if the last reader has left one that is shut, or that does not stay. The mutex
-// is held, and free afterwards.
+// settle unlocks lock if the last reader has left one that is shut, or that does not stay. The
+// mutex is held, and free afterwards.
 func (x *reading) settle() {
 	if x.count.n == 0 && !x.ending.shut && !x.ending.stays {
 		x.close()
@@ -351,7 +355,8 @@ func (x *reading) Vacate() (empty bool) {
 	return x.vacated()
 }
 
-// vacated ends a reading that is shut, if there is no reader, for the partition to end the turn. The mutex is held.
+// vacated ends a reading that is shut, if there is no reader, for the partition to end the turn.
+// The mutex is held.
 func (x *reading) vacated() bool {
 	if !x.empty() {
 		return false
@@ -368,8 +373,8 @@ func (x *reading) Empty() bool {
 	return x.empty()
 }
 
-// Stays implements [lease.Sharer]. Of the readers that are counted it follows those that it has found together, until the last of them
-// has left: then it begins anew.
+// Stays implements [lease.Sharer]. Of the readers that are counted it follows those that it has
+// found together, until the last of them has left: then it begins anew.
 func (x *reading) Stays(now lease.Moment) lease.Moment {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
@@ -422,7 +427,8 @@ func (x *reading) loss() error {
 	return nil
 }
 
-// follow makes Unlock go the slow way, and returns what ends with the lock; nil if it has been unlocked. The mutex is held.
+// follow makes Unlock go the slow way, and returns what ends with the lock; nil if it has been
+// unlocked. The mutex is held.
 func (l ReadLock) follow() *follower {
 	for {
 		v := l.seat.Load()
@@ -458,8 +464,8 @@ func (l ReadLock) keepLabel(label string) {
 // inside reports whether the lock was not unlocked.
 func (l ReadLock) inside() bool { return l.seat.Load()&^seatFollowed == l.turn }
 
-// unlockSlowly is Unlock of a reader that has left its seat while there is no pledge; or of one that has not, as it is counted, or has
-// contexts, or was unlocked before.
+// unlockSlowly is Unlock of a reader that has left its seat while there is no pledge; or of one
+// that has not, as it is counted, or has contexts, or was unlocked before.
 func (l ReadLock) unlockSlowly(left bool) error {
 	if l.seat == nil {
 		return ErrUnlocked

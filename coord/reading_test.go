@@ -386,7 +386,8 @@ func TestLog_LongReaders(t *testing.T) {
 	})
 }
 
-// Readers that are counted are known apart as well: those that follow each other are not long, and one that stays beside them is.
+// Readers that are counted are known apart as well: those that follow each other are not long, and
+// one that stays beside them is.
 func TestLog_LongReadersWithoutASeat(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

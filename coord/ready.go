@@ -8,14 +8,17 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// Settled waits until the cluster has come to rest, as far as this node can see: it has found at least so many nodes, itself
-// among them (0: however many there are), and the ring gives each of them a share; it owns all the partitions that it should, and no
-// others; and it has streams to the nodes that own the rest. From then on keys are locked in memory, here or at another node. No
-// program has to wait for that, as until then they are locked at the arbiter; it is for tests and measurements, and for a
-// server that is to be told of only when it is fast. What is settled may be unsettled a moment later.
+// Settled waits until the cluster has come to rest, as far as this node can see: it has found at
+// least so many nodes, itself among them (0: however many there are), and the ring gives each of
+// them a share; it owns all the partitions that it should, and no others; and it has streams to the
+// nodes that own the rest. From then on keys are locked in memory, here or at another node. No
+// program has to wait for that, as until then they are locked at the arbiter; it is for tests and
+// measurements, and for a server that is to be told of only when it is fast. What is settled may be
+// unsettled a moment later.
 //
-// Without a cluster it returns at once. Its errors are [ErrClosed]; [ErrObserver]; and ctx's, which says what is missing as well: errors.As
-// finds an [UnreachableError] if a member is not reachable at the address that it advertises.
+// Without a cluster it returns at once. Its errors are [ErrClosed]; [ErrObserver]; and ctx's, which
+// says what is missing as well: errors.As finds an [UnreachableError] if a member is not reachable
+// at the address that it advertises.
 func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	select {
 	case <-c.life.closing:
@@ -43,7 +46,8 @@ func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	}
 }
 
-// settling is the set of callers that wait for the cluster to come to rest. The balance looks after them at each change.
+// settling is the set of callers that wait for the cluster to come to rest. The balance looks after
+// them at each change.
 type settling struct {
 	mu  mutex[settlingRank] // protects all
 	all map[*settler]bool

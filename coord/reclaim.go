@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// claims is what the arbiter may not know of a partition: that this node owns it (Own), and which holds this process has (Holds).
+// claims is what the arbiter may not know of a partition: that this node owns it (Own), and which
+// holds this process has (Holds).
 type claims struct {
 	p *partition
 	lease.Claims
@@ -60,8 +61,8 @@ func inCalls(all []claims, spread bool) (calls [][]claims) {
 // claimsFor returns into how many claims the holds of a partition are split.
 func claimsFor(x claims) int { return (len(x.Holds) + fallback.MaxClaims - 1) / fallback.MaxClaims }
 
-// reclaimers is how many calls that reclaim something are in flight at the same time, at most, where
-// the arbiter is one server.
+// reclaimers is how many calls that reclaim something are in flight at the same time, at most,
+// where the arbiter is one server.
 const reclaimers = 16
 
 // window is how many calls may be in flight. It opens as answers come, and is shut when there is
@@ -123,8 +124,8 @@ const (
 // that takes long makes room for another one, as [patience] says, and a partition that does not
 // answer is left alone: a server of several that is down does not hold up what others are to be
 // told in time. It goes on without the answer to a call after the time limit. It calls after, if
-// that is not nil, whenever it goes on after a call, and for what it leaves out of one; answered says
-// that it had an answer about a partition.
+// that is not nil, whenever it goes on after a call, and for what it leaves out of one; answered
+// says that it had an answer about a partition.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, answered bool)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {

@@ -24,7 +24,8 @@ func overRedis(t *testing.T, s *redistest.Server) fallback.Arbiter {
 	return redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 }
 
-// leftovers lists what is at the arbiter besides the records of partitions and the table of sessions.
+// leftovers lists what is at the arbiter besides the records of partitions and the table of
+// sessions.
 func leftovers(t *testing.T, c *redis.Client) (left []string) {
 	t.Helper()
 	for _, key := range must(c.Keys(t.Context(), "*").Result()) {
@@ -41,7 +42,8 @@ func leftovers(t *testing.T, c *redis.Client) (left []string) {
 	return left
 }
 
-// A process that starts in a failover may be sent to a server that is the primary no more, or not yet.
+// A process that starts in a failover may be sent to a server that is the primary no more, or not
+// yet.
 func TestStartOnAReplica(t *testing.T) {
 	primary, replica := redistest.Start(t), redistest.Start(t)
 	if err := replica.Replicate(t.Context(), primary); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// releaser sends what was given back to the arbiter, many at a time, and again until it is acknowledged (rule 9).
+// releaser sends what was given back to the arbiter, many at a time, and again until it is
+// acknowledged (rule 9).
 type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
@@ -45,8 +46,8 @@ func (r *releaser) add(more ...fallback.Release) {
 
 // maxHeard is up to how many releases those are taken of which only messages say that they are due.
 // Others can send any number of such messages. For what is left out the arbiter, or the key's
-// owner, asks again where a caller waits; a promise lapses. Up to as many are kept that have failed,
-// apart from those, so that what one server does not take leaves room for what others do.
+// owner, asks again where a caller waits; a promise lapses. Up to as many are kept that have
+// failed, apart from those, so that what one server does not take leaves room for what others do.
 const maxHeard = 1024
 
 // addHeard is add for those.
@@ -147,15 +148,16 @@ func (r *releaser) next() []fallback.Release {
 	return batch
 }
 
-// maxSenders bounds how many batches of releases are under way at a time: of one server, and of several. More of them would not
-// make a busy server faster. They would queue there ahead of renewals, and sessions would end.
+// maxSenders bounds how many batches of releases are under way at a time: of one server, and of
+// several. More of them would not make a busy server faster. They would queue there ahead of
+// renewals, and sessions would end.
 const (
 	maxSenders       = 4
 	maxSendersSpread = 16
 )
 
-// sendReleases runs until the coordinator stops. A batch that is not answered soon, as by one of several servers, takes its time:
-// then another goroutine goes on, and this one ends with it.
+// sendReleases runs until the coordinator stops. A batch that is not answered soon, as by one of
+// several servers, takes its time: then another goroutine goes on, and this one ends with it.
 func (c *Coordinator) sendReleases() {
 	relieved := make(chan bool)
 	relief := time.AfterFunc(time.Hour, func() { relieved <- c.relieve() })
@@ -182,8 +184,8 @@ func (c *Coordinator) sendReleases() {
 	}
 }
 
-// relieve lets another goroutine send releases, beside those that have batches under way. It reports false if there are as many
-// of those as there may be.
+// relieve lets another goroutine send releases, beside those that have batches under way. It
+// reports false if there are as many of those as there may be.
 func (c *Coordinator) relieve() bool {
 	most := int32(maxSenders)
 	if c.spreads() {
@@ -219,8 +221,8 @@ func (c *Coordinator) sendAhead(partition uint32, name string) (sent bool) {
 	return true
 }
 
-// resendReleases sends those again that failed, until the coordinator stops: apart from the others, which need not wait
-// until it has failed again.
+// resendReleases sends those again that failed, until the coordinator stops: apart from the others,
+// which need not wait until it has failed again.
 func (c *Coordinator) resendReleases() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -242,7 +244,8 @@ func (c *Coordinator) resendReleases() {
 	}
 }
 
-// sendAll returns those that are not known to be done. Once a partition has not answered, it is left alone, until ctx ends.
+// sendAll returns those that are not known to be done. Once a partition has not answered, it is
+// left alone, until ctx ends.
 func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (left []fallback.Release, err error) {
 	silent := make(map[uint32]bool)
 	batch := make([]fallback.Release, 0, min(len(list), maxBatch))
@@ -268,7 +271,8 @@ func (c *Coordinator) sendAll(ctx context.Context, list []fallback.Release) (lef
 	return left, err
 }
 
-// errSilent: a process without a session may go by a Grace that is too short by now, so its calls wait.
+// errSilent: a process without a session may go by a Grace that is too short by now, so its calls
+// wait.
 var errSilent = fmt.Errorf("%w: this process has no session now", ErrUnavailable)
 
 // sendBatch waits for the answer until timeout. It returns those that are not known to be done.

@@ -48,8 +48,8 @@ func unlockNow(t *testing.T, c *Coordinator, key string) {
 	}
 }
 
-// A caller that wants a key which was given back just now sends the release before it asks: its first
-// request is granted the key, though others' releases are on their way for long.
+// A caller that wants a key which was given back just now sends the release before it asks: its
+// first request is granted the key, though others' releases are on their way for long.
 func TestAReleaseIsSentBeforeTheKeyIsAskedForAgain(t *testing.T) {
 	others, slow := make(chan struct{}), make(chan struct{})
 	c := startPrompt(t, func(releases []fallback.Release) error {

@@ -39,7 +39,8 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				continue
 			}
 		case since := <-s.guarded.asked(): // its guardians are to change: a renewal is wanted now
-			// The longer it has been wanted, the less often: calls that are not answered must not pile up.
+			// The longer it has been wanted, the less often: calls that are not answered must not
+			// pile up.
 			if !last.Before(since) && c.since(last) < min(c.opts.CallTimeout, last.Sub(since)) {
 				continue
 			}
@@ -64,8 +65,8 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				continue
 			case !r.Alive:
 				return errors.New("coord: the arbiter says that the session is dead")
-			// The server before may say that the session is dead once the last renewal there has expired: it
-			// has to be silent by then (rule 3).
+			// The server before may say that the session is dead once the last renewal there has
+			// expired: it has to be silent by then (rule 3).
 			case guard.LeaseLeft && c.fresh(r.Renewal) && lease.Left(s.leaseEnds(), c.now()) < c.silence():
 				return errTooLittleLeft
 			}
@@ -99,8 +100,8 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	}
 }
 
-// retryAfter returns in how long a renewal that has failed is made again: soon at first where the guardians are to change, as
-// that takes two that succeed while the last promise lasts.
+// retryAfter returns in how long a renewal that has failed is made again: soon at first where the
+// guardians are to change, as that takes two that succeed while the last promise lasts.
 func (c *Coordinator) retryAfter(sent, wanted time.Time) time.Duration {
 	if wanted.IsZero() {
 		return c.opts.RetryEvery

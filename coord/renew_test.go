@@ -119,7 +119,8 @@ func TestRenew_AGoroutineThatEndsHoldsUpNone(t *testing.T) {
 	})
 }
 
-// A renewal for a round hangs: the session's own one, due meanwhile, has half of its half second (E8).
+// A renewal for a round hangs: the session's own one, due meanwhile, has half of its half second
+// (E8).
 func TestRenew_AHungOneLeavesTheNextItsTime(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a, _ := rounded(t, m, &coord.Options{SessionTTL: 20 * time.Second})

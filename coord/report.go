@@ -52,7 +52,8 @@ func (r *reports) take() map[LossCause]loss {
 // Losses of one moment make one record per cause, and those of a storm one per lossEvery.
 const lossMoment, lossEvery = 100 * time.Millisecond, 10 * time.Second
 
-// keepReporting runs until the coordinator stops. The logger is the user's and may be slow: no other goroutine waits for it here.
+// keepReporting runs until the coordinator stops. The logger is the user's and may be slow: no
+// other goroutine waits for it here.
 func (c *Coordinator) keepReporting() {
 	look := time.NewTimer(0)
 	defer look.Stop()

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// rounds is a session's part in the rounds of the table of sessions, by which Grace ends early: docs/protocol.md has the rules. One
-// loop speaks for the rounds that others begin, or this session; the other one begins them, and ends the Graces that it has
-// seen before.
+// rounds is a session's part in the rounds of the table of sessions, by which Grace ends early:
+// docs/protocol.md has the rules. One loop speaks for the rounds that others begin, or this
+// session; the other one begins them, and ends the Graces that it has seen before.
 type rounds struct {
 	c     *Coordinator
 	s     *session
@@ -29,8 +29,9 @@ type rounds struct {
 	sighted map[uint32]bool // partitions that were seen in Grace
 }
 
-// newRounds returns nil for an arbiter that has no rounds, or has all on one server with replicas that may lack sessions: there the table is in
-// Grace for as long as the partitions. It does so, too, where a round would not be over before Grace. Such a session never speaks.
+// newRounds returns nil for an arbiter that has no rounds, or has all on one server with replicas
+// that may lack sessions: there the table is in Grace for as long as the partitions. It does so,
+// too, where a round would not be over before Grace. Such a session never speaks.
 func (c *Coordinator) newRounds(s *session) *rounds {
 	by, ok := c.remote.ns.(fallback.Rounder)
 	if !ok || !c.spreads() && !by.Openings() {
@@ -73,7 +74,8 @@ func (c *Coordinator) newcomer(ctx context.Context, r fallback.Renewal) error {
 	return nil
 }
 
-// wanted returns the channel by which verify is asked to look at all that the session has; nil without rounds.
+// wanted returns the channel by which verify is asked to look at all that the session has; nil
+// without rounds.
 func (x *rounds) wanted() <-chan chan error {
 	if x == nil {
 		return nil
@@ -152,8 +154,8 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 // aloneFor is what a renewal that hangs takes of the half second that the next one has (E8).
 const aloneFor = 250 * time.Millisecond
 
-// alone waits for the renewal that is on its way, for aloneFor at most. The next one knows what that
-// is told then: the table of Options.AllReplicas may take the session for a missing one else.
+// alone waits for the renewal that is on its way, for aloneFor at most. The next one knows what
+// that is told then: the table of Options.AllReplicas may take the session for a missing one else.
 func (x *rounds) alone(ctx context.Context) (over func()) {
 	if x == nil {
 		return func() {}
@@ -169,7 +171,8 @@ func (x *rounds) alone(ctx context.Context) (over func()) {
 	return func() {}
 }
 
-// speak says for each round that all which the session has is reclaimed, once that is so, until ctx ends (E3).
+// speak says for each round that all which the session has is reclaimed, once that is so, until ctx
+// ends (E3).
 func (x *rounds) speak(ctx context.Context) {
 	spoken := ""
 	for ctx.Err() == nil {
@@ -257,8 +260,8 @@ func (x *rounds) settling() time.Duration {
 	return x.c.sessions.settledBy().Sub(x.c.now())
 }
 
-// adopted gets rows for holds that rest on an owner, where the arbiter may not have that owner: it may have left in an orderly way, by a
-// server that was deposed, and no session speaks for it then.
+// adopted gets rows for holds that rest on an owner, where the arbiter may not have that owner: it
+// may have left in an orderly way, by a server that was deposed, and no session speaks for it then.
 func (x *rounds) adopted(ctx context.Context) error {
 	if !guard.PassAdopts {
 		return nil
@@ -290,7 +293,8 @@ func (x *rounds) adopted(ctx context.Context) error {
 	return c.reclaim(ctx, all, c.opts.CallTimeout, nil)
 }
 
-// announcedEnds is when the last deadline has passed that was announced for a partition which this node has let go.
+// announcedEnds is when the last deadline has passed that was announced for a partition which this
+// node has let go.
 func (c *Coordinator) announcedEnds() (last time.Time) {
 	for i := range c.parts {
 		p := &c.parts[i]

@@ -24,8 +24,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A server of a Redis Cluster is killed, and its replica takes over. It has not the table of sessions, or its replica knows each session: so keys of its
-// partitions that no process has are locked again long before Grace would end by itself, and a lock in force stays in force (E3, E4, E5, E7).
+// A server of a Redis Cluster is killed, and its replica takes over. It has not the table of
+// sessions, or its replica knows each session: so keys of its partitions that no process has are
+// locked again long before Grace would end by itself, and a lock in force stays in force (E3, E4,
+// E5, E7).
 func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	for name, all := range map[string]int{"a server without the sessions": 0, "AllReplicas, the server of the sessions": 1} {
@@ -36,7 +38,8 @@ func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	}
 }
 
-// crashInACluster: all is Options.AllReplicas, and more than 0 if the server has the table of sessions.
+// crashInACluster: all is Options.AllReplicas, and more than 0 if the server has the table of
+// sessions.
 func crashInACluster(t *testing.T, all int) {
 	var args []string
 	if all > 0 {
@@ -118,7 +121,8 @@ func crashInACluster(t *testing.T, all int) {
 	_, _ = got.Unlock(), l.Unlock()
 }
 
-// A rounder is an arbiter of several servers. That of the partitions fails to end Graces for as often as silent says.
+// A rounder is an arbiter of several servers. That of the partitions fails to end Graces for as
+// often as silent says.
 type rounder struct {
 	*fallback.Memory
 	silent, ends, told atomic.Int64
@@ -203,7 +207,8 @@ func partitionsFail(t *testing.T, a *rounder) *coord.Coordinator {
 	return c
 }
 
-// While a server does not answer that is to end Graces, sessions are told nothing: each would renew, and each of their callers ask.
+// While a server does not answer that is to end Graces, sessions are told nothing: each would
+// renew, and each of their callers ask.
 func TestGraceEndsEarly_NothingIsToldBeforeItDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
@@ -256,8 +261,8 @@ func TestGraceEndsEarly_TheLogSaysWhatHasEnded(t *testing.T) {
 }
 
 // Each renewal says what the last one was told, also one for a round: of a session whose expiry is
-// later than that, a table of Options.AllReplicas in Grace may have told that it was missing, and all
-// replicas must have it anew.
+// later than that, a table of Options.AllReplicas in Grace may have told that it was missing, and
+// all replicas must have it anew.
 func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}
@@ -272,7 +277,8 @@ func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 	})
 }
 
-// So do those that would be on their way together with another one, which is answered within 250 ms.
+// So do those that would be on their way together with another one, which is answered within 250
+// ms.
 func TestGraceEndsEarly_RenewalsOfASessionComeOneAfterAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}

@@ -15,9 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// BenchmarkRows is what a lock costs where services lock, beside the floor of each row: one reading of the clock, without
-// which nothing is granted (rule 1), and two pairs of a mutex, as Lock and Unlock have one each. Rows and floors are measured by turns in batches
-// so short that most are not interrupted. The figures are medians, which other work of the machine hardly moves.
+// BenchmarkRows is what a lock costs where services lock, beside the floor of each row: one reading
+// of the clock, without which nothing is granted (rule 1), and two pairs of a mutex, as Lock and
+// Unlock have one each. Rows and floors are measured by turns in batches so short that most are not
+// interrupted. The figures are medians, which other work of the machine hardly moves.
 func BenchmarkRows(b *testing.B) {
 	ctx := context.Background()
 	own := func(b *testing.B) *coord.Coordinator {
@@ -94,7 +95,8 @@ func BenchmarkRows(b *testing.B) {
 	})
 }
 
-// BenchmarkPair is the row of a warm key, without the call of a function per pair, which takes 3 ns of it.
+// BenchmarkPair is the row of a warm key, without the call of a function per pair, which takes 3 ns
+// of it.
 func BenchmarkPair(b *testing.B) {
 	ctx := context.Background()
 	c := join(b, fallback.NewMemory(), quick())
@@ -165,7 +167,8 @@ func makeKeys(n int) []string {
 	return keys
 }
 
-// BenchmarkHeld is what a lock takes of memory that is held, each of another key: an operation is one of them.
+// BenchmarkHeld is what a lock takes of memory that is held, each of another key: an operation is
+// one of them.
 func BenchmarkHeld(b *testing.B) {
 	c := join(b, fallback.NewMemory(), quick())
 	settle(b, 61, c)
@@ -200,7 +203,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkCold is a lock of a key at Redis that this process has not used, and its Unlock, beside SET on the same connection.
+// BenchmarkCold is a lock of a key at Redis that this process has not used, and its Unlock, beside
+// SET on the same connection.
 func BenchmarkCold(b *testing.B) {
 	server := redistest.Start(b)
 	client := server.Client(b)

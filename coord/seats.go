@@ -10,11 +10,11 @@ import (
 )
 
 // A seat is a word that a reader has to itself while it reads: what it has is other than what any
-// other reader has had there, so a lock that was unlocked is never taken for another one. Readers of
-// different goroutines as a rule use seats of different cache lines, so that processors do not wait
-// for each other. That is how BRAVO lets readers in (Dice and Kogan, "BRAVO - Biased Locking for
-// Reader-Writer Locks", 2019, arXiv 1810.01553); its readers fall back on a lock that they share when
-// a seat is taken, these on being counted under a mutex.
+// other reader has had there, so a lock that was unlocked is never taken for another one. Readers
+// of different goroutines as a rule use seats of different cache lines, so that processors do not
+// wait for each other. That is how BRAVO lets readers in (Dice and Kogan, "BRAVO - Biased Locking
+// for Reader-Writer Locks", 2019, arXiv 1810.01553); its readers fall back on a lock that they
+// share when a seat is taken, these on being counted under a mutex.
 type seat struct {
 	atomic.Uint64
 	x *reading // the seat is one of its; it does not change
@@ -30,7 +30,8 @@ const (
 	seatLeft = seatTurn - seatTaken // what a reader adds when it leaves
 )
 
-// A row is the seats of goroutines that are not expected to run on different processors: cache lines of their own.
+// A row is the seats of goroutines that are not expected to run on different processors: cache
+// lines of their own.
 type row struct{ at [rowSeats]seat }
 
 const rowSeats = 8
@@ -48,7 +49,8 @@ func (x *reading) newSeats() []row {
 	return rows
 }
 
-// sit takes a seat, the first free one of the goroutine's row. It returns none if all of them are taken.
+// sit takes a seat, the first free one of the goroutine's row. It returns none if all of them are
+// taken.
 func (x *reading) sit() (*seat, uint64) {
 	seats := x.seats
 	r := &seats[goroutineHash()&uint64(len(seats)-1)]
@@ -60,7 +62,8 @@ func (x *reading) sit() (*seat, uint64) {
 	return nil, 0
 }
 
-// look reports whether a seat is taken, and returns a number that is another one after each use of a seat.
+// look reports whether a seat is taken, and returns a number that is another one after each use of
+// a seat.
 func (x *reading) look() (any bool, uses int) {
 	for i := range x.seats {
 		for j := range x.seats[i].at {
@@ -75,8 +78,8 @@ func (x *reading) look() (any bool, uses int) {
 	return any, uses
 }
 
-// goroutineHash returns a number that differs between most goroutines, by where their stacks are. It may change while a goroutine
-// runs.
+// goroutineHash returns a number that differs between most goroutines, by where their stacks are.
+// It may change while a goroutine runs.
 func goroutineHash() uint64 {
 	var here byte
 	return uint64(uintptr(unsafe.Pointer(&here))) >> 11 * 0x9e3779b97f4a7c15 >> 40

@@ -110,8 +110,8 @@ var errOwnKeys = errors.New("coord: RotateSecret: the gossip is encrypted with O
 //
 // Nothing else depends on the secret. Where Cluster.GossipKeys are set it protects nothing, and
 // RotateSecret returns an error: change those, by deployments. A process without a cluster, or with
-// Options.Observe, cannot know whether the nodes have such keys: there nil says only that the arbiter
-// has a new secret. Which key each node uses tells NodeReport.Gossip; the command holdfast
+// Options.Observe, cannot know whether the nodes have such keys: there nil says only that the
+// arbiter has a new secret. Which key each node uses tells NodeReport.Gossip; the command holdfast
 // rotate-secret waits for that.
 //
 // Rotate the secret if it may have been read: every program that can read the arbiter's data

@@ -24,8 +24,8 @@ func secretsOf(ages ...time.Duration) (all fallback.Secrets) {
 	return all
 }
 
-// A node that has been told of a new secret and one that has not understand each other at any moment, as long as both
-// renew.
+// A node that has been told of a new secret and one that has not understand each other at any
+// moment, as long as both renew.
 func TestGossipKeysWhileASecretIsRotated(t *testing.T) {
 	o := (&Options{}).filled()
 	key := func(ages ...time.Duration) []byte { return gossipKeys(secretsOf(ages...), &o)[0] }
@@ -55,7 +55,8 @@ func TestGossipKeysWhileASecretIsRotated(t *testing.T) {
 	}
 }
 
-// The gossip of a cluster whose options say nothing is encrypted, and stays so through a rotation, on all nodes.
+// The gossip of a cluster whose options say nothing is encrypted, and stays so through a rotation,
+// on all nodes.
 func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	takes.Seconds(t)
 	arbiter := fallback.NewMemory()
@@ -83,8 +84,9 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	await.Until(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })
 }
 
-// A process that can gossip, as it has a copy of the secret or the keys, says under a member's name that the member is elsewhere.
-// The node is dialled, and requests are sent, where the arbiter says that it is.
+// A process that can gossip, as it has a copy of the secret or the keys, says under a member's name
+// that the member is elsewhere. The node is dialled, and requests are sent, where the arbiter says
+// that it is.
 func TestAddressesComeFromTheArbiter(t *testing.T) {
 	t.Parallel()
 	o := small()

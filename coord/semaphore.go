@@ -22,9 +22,9 @@ type Semaphore struct {
 	pool atomic.Pointer[pool]
 }
 
-// A SizeError is why permits cannot be had: others of the same semaphore are in use, in this process
-// or another one, where it has another number of them. It may be tried again once those are given
-// back.
+// A SizeError is why permits cannot be had: others of the same semaphore are in use, in this
+// process or another one, where it has another number of them. It may be tried again once those are
+// given back.
 type SizeError struct {
 	Key   string
 	Size  int // how many permits the semaphore has, by the caller
@@ -52,13 +52,14 @@ const semaphorePrefix = "\x00"
 // use the same n: while permits are in use of another n, in any process, Acquire returns a
 // [*SizeError].
 //
-// A process has its permits in blocks, which its callers share: while a block has enough of them, Acquire asks no other process. When
-// others wait, a process gives back what its callers do not use; and a block that is not used for a second, or twenty times
-// Options.Handoff.Linger if that is longer.
-// Stats, Trace and the log tell of blocks, not of each caller. The permits of a process that crashed are free when its session is dead.
+// A process has its permits in blocks, which its callers share: while a block has enough of them,
+// Acquire asks no other process. When others wait, a process gives back what its callers do not
+// use; and a block that is not used for a second, or twenty times Options.Handoff.Linger if that is
+// longer. Stats, Trace and the log tell of blocks, not of each caller. The permits of a process
+// that crashed are free when its session is dead.
 //
-// All processes have to know of blocks: one of an older version of this module gives back permits that are not used only with the
-// last ones of its block that are.
+// All processes have to know of blocks: one of an older version of this module gives back permits
+// that are not used only with the last ones of its block that are.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	s := &Semaphore{c: c, key: key, err: validateOwn(key)}
 	if s.err == nil && fallback.IsName(semaphorePrefix+key) {
@@ -72,8 +73,9 @@ func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 }
 
 // Acquire waits for n permits until ctx ends. Callers of all processes are served in the order in
-// which they came: a large request is not starved by small ones. A caller that waits lets no later one have permits of a block, in any
-// process, from the moment at which that process hears of it. Permits last as a [Lock] does, until Release or until they are lost.
+// which they came: a large request is not starved by small ones. A caller that waits lets no later
+// one have permits of a block, in any process, from the moment at which that process hears of it.
+// Permits last as a [Lock] does, until Release or until they are lost.
 //
 // Errors: those of [Coordinator.Lock] without [ErrHeld]; a [*SizeError]; and if n is less than 1 or
 // more than the semaphore has.
@@ -81,16 +83,16 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (Permits, error) {
 	return s.acquire(ctx, n, false)
 }
 
-// TryAcquire is Acquire for callers that do not want to wait for others: if so many permits are
-// not free, or another caller waits, it returns [ErrLocked]. See [Coordinator.TryLock]. Permits that processes keep for their next callers
-// are given back meanwhile, which may take some milliseconds.
+// TryAcquire is Acquire for callers that do not want to wait for others: if so many permits are not
+// free, or another caller waits, it returns [ErrLocked]. See [Coordinator.TryLock]. Permits that
+// processes keep for their next callers are given back meanwhile, which may take some milliseconds.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (Permits, error) {
 	return s.acquire(ctx, n, true)
 }
 
 // Do calls fn with n permits, and releases them when fn returns, panics or calls runtime.Goexit.
-// fn's context has the values and the deadline of ctx and ends with it, and also when the permits are
-// lost, with that as its cause; fn has to heed it.
+// fn's context has the values and the deadline of ctx and ends with it, and also when the permits
+// are lost, with that as its cause; fn has to heed it.
 //
 // Do returns the error of Acquire or of fn. If the permits were lost before fn ended, the error Is
 // [ErrLost] as well.
@@ -130,9 +132,10 @@ func (p Permits) Key() string {
 // N returns how many they are.
 func (p Permits) N() int { return int(p.n) }
 
-// Context returns a context that lasts as long as the permits: it ends when they are released (its cause is then [ErrUnlocked]) or lost
-// (its cause Is [ErrLost], and is a [*LossError]). It has the values of the ctx that Acquire was called with, but does not end with
-// that. It is made when it is first asked for. Its Err looks at the clock, as that of [Lock.Context] does.
+// Context returns a context that lasts as long as the permits: it ends when they are released (its
+// cause is then [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the
+// values of the ctx that Acquire was called with, but does not end with that. It is made when it is
+// first asked for. Its Err looks at the clock, as that of [Lock.Context] does.
 func (p Permits) Context() context.Context {
 	if p.b == nil {
 		return endedContext(context.Background(), ErrUnlocked)
@@ -155,8 +158,9 @@ func (p Permits) Context() context.Context {
 	return f.live
 }
 
-// Wanted returns a channel that is closed when others wait for permits that are not free, or when the permits end: see
-// [Lock.Wanted]. It may be closed for nothing once: when another process takes permits that this process had, and none of its callers used.
+// Wanted returns a channel that is closed when others wait for permits that are not free, or when
+// the permits end: see [Lock.Wanted]. It may be closed for nothing once: when another process takes
+// permits that this process had, and none of its callers used.
 func (p Permits) Wanted() <-chan struct{} {
 	if p.b == nil {
 		return canceled.Done()
@@ -175,9 +179,10 @@ func (p Permits) Wanted() <-chan struct{} {
 	return canceled.Done()
 }
 
-// Release gives the permits back, to the process's block of them. It never blocks on the network. It returns [ErrUnlocked] if they
-// were released before, and an error that Is [ErrLost] if they were lost. (Permits without a call of Context are as a rule not checked
-// against the clock here: a process that was stopped for longer than the lease may be told nil before it has noticed.)
+// Release gives the permits back, to the process's block of them. It never blocks on the network.
+// It returns [ErrUnlocked] if they were released before, and an error that Is [ErrLost] if they
+// were lost. (Permits without a call of Context are as a rule not checked against the clock here: a
+// process that was stopped for longer than the lease may be told nil before it has noticed.)
 func (p Permits) Release() error {
 	if p.b == nil {
 		return ErrUnlocked
@@ -185,8 +190,8 @@ func (p Permits) Release() error {
 	return p.b.leave(p)
 }
 
-// acquire tries a few times if there are permits of another number, which processes may have kept for
-// their next callers: they are asked for them the first time, and give them back.
+// acquire tries a few times if there are permits of another number, which processes may have kept
+// for their next callers: they are asked for them the first time, and give them back.
 func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, error) {
 	for pause := firstRefusal; ; pause *= 2 {
 		p, err := s.acquireOnce(ctx, n, try)
@@ -296,7 +301,8 @@ func (p Permits) follow() *follower {
 	return u.f
 }
 
-// endsWith calls cancel when the permits end, or now if they have ended. Cancel must run no code of the user's.
+// endsWith calls cancel when the permits end, or now if they have ended. Cancel must run no code of
+// the user's.
 func (p Permits) endsWith(cancel context.CancelCauseFunc) {
 	p.b.pool.mu.Lock()
 	defer p.b.pool.mu.Unlock()

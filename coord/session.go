@@ -234,7 +234,8 @@ func (s *session) leased(until time.Time) {
 	s.Extend(until)
 }
 
-// leaseEnds is until when the arbiter has acknowledged the session. With guardians its deadline may be earlier.
+// leaseEnds is until when the arbiter has acknowledged the session. With guardians its deadline may
+// be earlier.
 func (s *session) leaseEnds() time.Time {
 	if s.guarded != nil {
 		return s.guarded.leaseEnds()
@@ -259,8 +260,9 @@ func (s *session) over() {
 	s.Extend(time.Time{})
 }
 
-// soonest is when watch looks next. A hold that lapses before that says so, and no other: an owner answers for little longer than
-// RenewEvery at a time, so nearly each grant of another node would wake watch.
+// soonest is when watch looks next. A hold that lapses before that says so, and no other: an owner
+// answers for little longer than RenewEvery at a time, so nearly each grant of another node would
+// wake watch.
 type soonest struct {
 	signal chan struct{} // capacity 1: at is earlier than watch knows
 
@@ -289,7 +291,8 @@ func (x *soonest) looks() {
 	x.at = time.Time{}
 }
 
-// next is called when watch is to look at a time. It returns that, or when a hold lapses that was added meanwhile.
+// next is called when watch is to look at a time. It returns that, or when a hold lapses that was
+// added meanwhile.
 func (x *soonest) next(at time.Time) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -337,7 +340,8 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 	}
 }
 
-// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing may.
+// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing
+// may.
 func (p *partition) lapsed(a *after) time.Time {
 	now := p.lock()
 	next := p.Lapsed(now, &a.Effects)

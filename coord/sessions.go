@@ -45,7 +45,8 @@ func (x *expiry) last() int64 {
 	return x.is
 }
 
-// sessions is the current session, for callers that need one, and what is known of those of other processes.
+// sessions is the current session, for callers that need one, and what is known of those of other
+// processes.
 type sessions struct {
 	present atomic.Pointer[session]
 	why     atomic.Pointer[error] // there is none

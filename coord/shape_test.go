@@ -13,8 +13,9 @@ import (
 // mostFields is how many fields a type of this package may have.
 const mostFields = 12
 
-// TestShape_TypesHaveADozenFields: state that belongs together is a type of its own, which a comment describes. Options and reports
-// are exempt, as their fields are their purpose: exported types but Coordinator, and types that are encoded as JSON.
+// TestShape_TypesHaveADozenFields: state that belongs together is a type of its own, which a
+// comment describes. Options and reports are exempt, as their fields are their purpose: exported
+// types but Coordinator, and types that are encoded as JSON.
 func TestShape_TypesHaveADozenFields(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
@@ -59,7 +60,8 @@ func TestShape_TypesHaveADozenFields(t *testing.T) {
 	}
 }
 
-// TestShape_PackageDocListsEachMethod: the list of a Coordinator's methods in the comment of the package has all of them.
+// TestShape_PackageDocListsEachMethod: the list of a Coordinator's methods in the comment of the
+// package has all of them.
 func TestShape_PackageDocListsEachMethod(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "coord.go", nil, parser.PackageClauseOnly|parser.ParseComments)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Several servers have the partitions' data. All come back without what they had, and then one dies: what the others lost is
-// reclaimed in time.
+// Several servers have the partitions' data. All come back without what they had, and then one
+// dies: what the others lost is reclaimed in time.
 func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
@@ -44,8 +44,8 @@ func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 	})
 }
 
-// nothingLost fails the test if a lock of an odd partition was lost, and returns the keys of the others, whose server does not
-// answer.
+// nothingLost fails the test if a lock of an odd partition was lost, and returns the keys of the
+// others, whose server does not answer.
 func nothingLost(t *testing.T, held map[string]coord.Lock, partitions uint64) (dead []string) {
 	t.Helper()
 	n, lost := 0, 0
@@ -65,8 +65,8 @@ func nothingLost(t *testing.T, held map[string]coord.Lock, partitions uint64) (d
 	return dead
 }
 
-// What a process holds is verified in calls for many partitions each, and each of them waits for a dead server. They do not wait
-// for one another.
+// What a process holds is verified in calls for many partitions each, and each of them waits for a
+// dead server. They do not wait for one another.
 func TestADeadServerHoldsUpNoVerify(t *testing.T) {
 	takes.Seconds(t)
 	const partitions = 24_000
@@ -160,7 +160,8 @@ func TestADeadServerIsNotSaidToBeLocked(t *testing.T) {
 	}
 }
 
-// After its ctx has ended, Close does not ask a server that does not answer for one partition after the other.
+// After its ctx has ended, Close does not ask a server that does not answer for one partition after
+// the other.
 func TestADeadServerHoldsUpCloseForAFewCalls(t *testing.T) {
 	t.Parallel()
 	const partitions = 509

@@ -33,10 +33,10 @@ import (
 // token, [Lock.Fence].
 //
 // The context carries the flight's lock, and those locks that the callers have which wait at this
-// moment, as they cannot go on before fn returns: with it Lock of such a key returns [ErrHeld], and a
-// function in [Coordinator.DoNested] runs under that lock. If the caller leaves, that function's
-// context ends, and DoNested returns [ErrUnlocked]. A run in the background carries the flight's lock
-// only. Neither belongs to the task of a caller with [WithLocker].
+// moment, as they cannot go on before fn returns: with it Lock of such a key returns [ErrHeld], and
+// a function in [Coordinator.DoNested] runs under that lock. If the caller leaves, that function's
+// context ends, and DoNested returns [ErrUnlocked]. A run in the background carries the flight's
+// lock only. Neither belongs to the task of a caller with [WithLocker].
 //
 // All callers of a flight get the same T, so what it points to should not be changed by them. They
 // get the same error, too. An error is not stored, and the next flight runs fn again, unless
@@ -246,8 +246,8 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 	return v, err
 }
 
-// withoutValue returns an error of fn, such that it Is no ErrNotShared: that of a Share inside fn would have callers use a value that
-// fn has not made.
+// withoutValue returns an error of fn, such that it Is no ErrNotShared: that of a Share inside fn
+// would have callers use a value that fn has not made.
 func withoutValue(err error) error {
 	if errors.Is(err, ErrNotShared) {
 		return &noValue{err}

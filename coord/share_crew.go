@@ -9,9 +9,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// A crew is the callers that wait in a flight of Share. It is the context from which the flight has its values: those of the caller that
-// began it, but for what that one has as a holder of locks. The flight goes on when that one has left, and has the locks of those callers
-// that wait for it at this moment: they cannot go on before it ends. Its own locks are none of their tasks'.
+// A crew is the callers that wait in a flight of Share. It is the context from which the flight has
+// its values: those of the caller that began it, but for what that one has as a holder of locks.
+// The flight goes on when that one has left, and has the locks of those callers that wait for it at
+// this moment: they cannot go on before it ends. Its own locks are none of their tasks'.
 //
 // A flight in the background, for which no caller waits, has a crew without callers.
 type crew struct {
@@ -32,7 +33,8 @@ type mate struct {
 	leave  context.CancelCauseFunc
 }
 
-// matesMu protects which callers with locks wait in which flights, of all coordinators. It is held for no call of another type.
+// matesMu protects which callers with locks wait in which flights, of all coordinators. It is held
+// for no call of another type.
 var matesMu sync.Mutex
 
 // errLeft is why a lock cannot be used any more in a flight.
@@ -77,7 +79,8 @@ func newMate(ctx context.Context) *mate {
 	return &mate{locks, within, gone, leave}
 }
 
-// add notes that a mate waits, nil: a caller that has nothing. It reports false if the flight waits for the one whose function the caller is.
+// add notes that a mate waits, nil: a caller that has nothing. It reports false if the flight waits
+// for the one whose function the caller is.
 func (c *crew) add(m *mate) bool {
 	if m == nil {
 		return true
@@ -113,8 +116,8 @@ func (c *crew) disband() {
 	}
 }
 
-// holdsUp reports whether another crew's flight waits for this one's. Flights may call each other in a great many ways, so each is looked at
-// once: seen has those that were. matesMu is held.
+// holdsUp reports whether another crew's flight waits for this one's. Flights may call each other
+// in a great many ways, so each is looked at once: seen has those that were. matesMu is held.
 func (c *crew) holdsUp(other *crew, seen map[*crew]bool) bool {
 	if c == other {
 		return true
@@ -126,7 +129,8 @@ func (c *crew) holdsUp(other *crew, seen map[*crew]bool) bool {
 	return slices.ContainsFunc(c.mates, func(m *mate) bool { return m.within != nil && m.within.holdsUp(other, seen) })
 }
 
-// lends reports whether a caller waits that has locks, as far as that is known without a look at them.
+// lends reports whether a caller waits that has locks, as far as that is known without a look at
+// them.
 func (c *crew) lends() bool {
 	matesMu.Lock()
 	defer matesMu.Unlock()
@@ -146,8 +150,8 @@ func (c *crew) has() []lent {
 	return c.append(nil, nil, make(map[*crew]bool))
 }
 
-// append adds what the crew has to all. by is for how long other flights lend it. Of several ways on which a crew waits the first one counts:
-// seen has the crews that were added. matesMu is held.
+// append adds what the crew has to all. by is for how long other flights lend it. Of several ways
+// on which a crew waits the first one counts: seen has the crews that were added. matesMu is held.
 func (c *crew) append(all []lent, by []context.Context, seen map[*crew]bool) []lent {
 	if seen[c] {
 		return all

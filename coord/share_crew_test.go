@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// A flight's lock is none of the task that began the flight: neither while that waits, nor when it has left.
+// A flight's lock is none of the task that began the flight: neither while that waits, nor when it
+// has left.
 func TestShare_TheFlightIsNoneOfItsTasks(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -61,7 +62,8 @@ func TestShare_TheFlightIsNoneOfItsTasks(t *testing.T) {
 	})
 }
 
-// refreshing runs f while an early refresh of "k" runs fn, for three seconds, that was caused by a caller with ctx.
+// refreshing runs f while an early refresh of "k" runs fn, for three seconds, that was caused by a
+// caller with ctx.
 func refreshing(t *testing.T, ctx context.Context, c *coord.Coordinator, during func(context.Context), f func(opts *coord.ShareOptions[string])) {
 	t.Helper()
 	opts := &coord.ShareOptions[string]{TTL: 10 * time.Second, RefreshAhead: 9 * time.Second}
@@ -224,7 +226,8 @@ func TestShare_HasTheLocksOfOneThatJoins(t *testing.T) {
 	})
 }
 
-// A caller leaves while the flight nests in its lock: the function's context ends, and its caller is told.
+// A caller leaves while the flight nests in its lock: the function's context ends, and its caller
+// is told.
 func TestShare_TheCallerWithTheLockLeaves(t *testing.T) {
 	for name, nest := range map[string]func(ctx context.Context, c *coord.Coordinator, f func(context.Context) error) error{
 		"for writing": func(ctx context.Context, c *coord.Coordinator, f func(context.Context) error) error {
@@ -323,7 +326,8 @@ func TestShare_FlightsThatWaitForEachOther(t *testing.T) {
 	})
 }
 
-// Flights that call each other as fib does: from the first to the last of them there are more ways than could be gone.
+// Flights that call each other as fib does: from the first to the last of them there are more ways
+// than could be gone.
 func TestShare_ManyWays(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	var fib func(ctx context.Context, n int) (int, error)
@@ -357,7 +361,8 @@ func TestShare_ManyWays(t *testing.T) {
 	}
 }
 
-// awayFrom is a context that leaves out the innermost lock, and calls a function when it has been asked for the next one.
+// awayFrom is a context that leaves out the innermost lock, and calls a function when it has been
+// asked for the next one.
 type awayFrom struct {
 	context.Context
 	asked func()
@@ -375,7 +380,8 @@ func (x *awayFrom) Value(key any) any {
 	return v
 }
 
-// The caller that lends a lock for reading leaves in the moment in which that is looked at: RDoNested goes on as if there were none.
+// The caller that lends a lock for reading leaves in the moment in which that is looked at:
+// RDoNested goes on as if there were none.
 func TestRDoNested_WhoLendsItHasJustLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A flight waits with the locks of the callers that wait for it: one that has left is in no circle, whenever it leaves.
+// A flight waits with the locks of the callers that wait for it: one that has left is in no circle,
+// whenever it leaves.
 func TestDeadlock_NoneByOneThatLeftItsFlight(t *testing.T) {
 	for _, leaves := range []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond} { // before the flight's wait is noted, and after
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -52,7 +53,8 @@ func TestDeadlock_NoneByOneThatLeftItsFlight(t *testing.T) {
 	}
 }
 
-// A circle is found through the caller that began a flight, one that has joined it, and one that waits in a flight that this one waits for.
+// A circle is found through the caller that began a flight, one that has joined it, and one that
+// waits in a flight that this one waits for.
 func TestDeadlock_ThroughAFlight(t *testing.T) {
 	for _, x := range []struct {
 		name          string

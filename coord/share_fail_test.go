@@ -135,7 +135,8 @@ func TestAnErrorOfAShareInsideFn(t *testing.T) {
 	})
 }
 
-// A caller that waits for the store when the coordinator is closed is told that, and not of another's context.
+// A caller that waits for the store when the coordinator is closed is told that, and not of
+// another's context.
 func TestCloseEndsReads(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := must(coord.New(context.Background(), a, withFew(&coord.Options{CallTimeout: 500 * time.Millisecond})))

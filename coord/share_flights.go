@@ -49,8 +49,9 @@ type aboard struct {
 	mate *mate // nil: the caller has no locks
 }
 
-// join makes a caller one of the crew of the flight of its name. If there is none it starts one, of the given crew, with f, which calls land at
-// its end. It returns [ErrHeld] to the function of a flight that this one waits for.
+// join makes a caller one of the crew of the flight of its name. If there is none it starts one, of
+// the given crew, with f, which calls land at its end. It returns [ErrHeld] to the function of a
+// flight that this one waits for.
 func (x *shares) join(c *crew, m *mate, f func(context.Context) (any, error)) (aboard, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

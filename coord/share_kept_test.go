@@ -89,7 +89,8 @@ func TestAKeptErrorReplacesAResult(t *testing.T) {
 	})
 }
 
-// Whether the store answers decides whether an error is kept, and not what it says: the row of before is gone in either case.
+// Whether the store answers decides whether an error is kept, and not what it says: the row of
+// before is gone in either case.
 func TestAnErrorThatCouldNotBeKeptReplacesAResult(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -259,7 +260,8 @@ func TestALateResultDoesNotUndoUnshare(t *testing.T) {
 	})
 }
 
-// A caller that comes after Unshare joins no flight that has lost its lock since it has found a result: that may be returned, as a stale one.
+// A caller that comes after Unshare joins no flight that has lost its lock since it has found a
+// result: that may be returned, as a stale one.
 func TestUnshareAfterAFlightHasLostItsLock(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		one, two := start(t, a, nil), start(t, a, nil)

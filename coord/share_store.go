@@ -21,13 +21,13 @@ type ShareStore interface {
 	// cannot be told.
 	Get(ctx context.Context, key string) (Shared, error)
 
-	// Put keeps the value for the given time from now, in the place of what is kept. If what is kept
-	// has a higher fence, Put changes nothing and returns an error that Is [ErrLost]. The same fence
-	// may come twice: the call is being repeated, or its holder has something newer. After any other
-	// error it is unknown what is kept.
+	// Put keeps the value for the given time from now, in the place of what is kept. If what is
+	// kept has a higher fence, Put changes nothing and returns an error that Is [ErrLost]. The same
+	// fence may come twice: the call is being repeated, or its holder has something newer. After
+	// any other error it is unknown what is kept.
 	//
-	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is at
-	// least a millisecond.
+	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is
+	// at least a millisecond.
 	Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error
 }
 

@@ -319,7 +319,8 @@ func stubborn(t *testing.T, s *redistest.Server) fallback.Arbiter {
 	return redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 }
 
-// With a SessionTTL of 35 s, and no other setting, the arbiter may be away for 25 s whenever that begins and however calls fail.
+// With a SessionTTL of 35 s, and no other setting, the arbiter may be away for 25 s whenever that
+// begins and however calls fail.
 func TestSession_OutlivesAnOutageOf25Seconds(t *testing.T) {
 	takes.Seconds(t)
 	for how, f := range map[string]fault{"refused": {err: errCut}, "no answer": {lost: true}} {

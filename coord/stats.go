@@ -18,12 +18,14 @@ type Stats struct {
 
 	Deadlocks uint64 // callers sent away with a DeadlockError
 
-	// Waits for another caller of this process, of keys that this node owns, are a sample: one in about 8.
-	// Holds of keys that it owns, or that were locked a moment ago, are one in about 64. All others are counted.
+	// Waits for another caller of this process, of keys that this node owns, are a sample: one in
+	// about 8. Holds of keys that it owns, or that were locked a moment ago, are one in about 64.
+	// All others are counted.
 	Waits Histogram // how long granted locks were waited for, those that waited
 	Holds Histogram // how long locks were held
 
-	// How long calls of the arbiter took; those of a batch count as one. Arbiter is of all of them, also those that failed.
+	// How long calls of the arbiter took; those of a batch count as one. Arbiter is of all of them,
+	// also those that failed.
 	Arbiter  Histogram
 	Outcomes map[Outcome]Histogram // the same, by operation and outcome, those that there were
 

@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A wall clock that steps forward ends a session that the arbiter takes for alive for almost SessionTTL
-// more. Until then the partitions that the session owns are blocked for all nodes. So its node demotes
-// them in the old session's name, each with the rows of its whole table:
+// A wall clock that steps forward ends a session that the arbiter takes for alive for almost
+// SessionTTL more. Until then the partitions that the session owns are blocked for all nodes. So
+// its node demotes them in the old session's name, each with the rows of its whole table:
 //
 //   - the holds of other nodes, which stay in force;
 //   - the locks that this node's own callers have just lost. A caller may still be at work, so such a
@@ -18,8 +18,8 @@ import (
 //
 // A key that had no holder is free at once.
 
-// outlivedBy returns for how much longer a session would have lived by the monotonic clock. It returns 0
-// for a session that the wall clock alone has not ended.
+// outlivedBy returns for how much longer a session would have lived by the monotonic clock. It
+// returns 0 for a session that the wall clock alone has not ended.
 func (c *Coordinator) outlivedBy(s *session, err error) time.Duration {
 	if !errors.Is(err, errExpired) && !errors.Is(err, errForsaken) {
 		return 0

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// A wall clock that steps forward ends its node's session. Keys that had no holder are free while the
-// arbiter takes that session for alive; the locks of other nodes stay in force.
+// A wall clock that steps forward ends its node's session. Keys that had no holder are free while
+// the arbiter takes that session for alive; the locks of other nodes stay in force.
 func TestSession_ClockStepFreesTheShare(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

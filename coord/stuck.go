@@ -14,16 +14,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A wait is part of a circle only if its caller has locks, and only those are known that its context carries. Such a wait is noted
-// when it has lasted for Options.DeadlockAfter. Whatever closes a circle is noted last, so the process that notes a wait follows it:
-// it asks all nodes for the waits of callers that have the wanted key, then for those of callers that have the keys that these
-// want, and so on. A circle is believed when it is found twice, some time apart: a wait, request or lock that ended in between is not
-// the same one. So all parts of a circle were there when the first look ended.
+// A wait is part of a circle only if its caller has locks, and only those are known that its
+// context carries. Such a wait is noted when it has lasted for Options.DeadlockAfter. Whatever
+// closes a circle is noted last, so the process that notes a wait follows it: it asks all nodes for
+// the waits of callers that have the wanted key, then for those of callers that have the keys that
+// these want, and so on. A circle is believed when it is found twice, some time apart: a wait,
+// request or lock that ended in between is not the same one. So all parts of a circle were there
+// when the first look ended.
 //
-// A reader waits for another one because of a writer between them. Only the grantor knows their order: that a writer waits somewhere
-// proves nothing, as the reader may have come before it, with a grant that is on its way. So the owner tells of the very requests. Where
-// there is none, the arbiter's answer to a request says that another one waits before it. It counts once, and the arbiter is asked again: so
-// what two looks have seen was so at a time in between.
+// A reader waits for another one because of a writer between them. Only the grantor knows their
+// order: that a writer waits somewhere proves nothing, as the reader may have come before it, with
+// a grant that is on its way. So the owner tells of the very requests. Where there is none, the
+// arbiter's answer to a request says that another one waits before it. It counts once, and the
+// arbiter is asked again: so what two looks have seen was so at a time in between.
 
 // mostDepth is how often all nodes are asked in one look, and so how long a circle may be.
 const mostDepth = 16
@@ -77,9 +80,10 @@ type stuck struct {
 	timers sync.Pool // of waits that have not lasted for long yet
 }
 
-// mayCircle reports whether a wait for a name may be part of a circle. One for permits is none: callers share a block, and one that wants
-// permits waits for any of several callers, so no context carries them. Nor is that of Downgrade, which waits for no caller: its hold is let in
-// beside the caller's own, and before those that wait.
+// mayCircle reports whether a wait for a name may be part of a circle. One for permits is none:
+// callers share a block, and one that wants permits waits for any of several callers, so no context
+// carries them. Nor is that of Downgrade, which waits for no caller: its hold is let in beside the
+// caller's own, and before those that wait.
 func mayCircle(name string) bool {
 	_, mode := fallback.Split(name)
 	return mode.Kind != fallback.Permits && mode.Kind != fallback.Downgraded
@@ -100,8 +104,9 @@ type stuckWait struct {
 	away  chan struct{}  // closed when told is there
 }
 
-// endure waits as long as a call does for what it wants, with a context that carries locks, or until the call is to be sent away: then it
-// returns the wait. What it reads from ready is there again afterwards. A wait that does not last costs a timer, which is used again.
+// endure waits as long as a call does for what it wants, with a context that carries locks, or
+// until the call is to be sent away: then it returns the wait. What it reads from ready is there
+// again afterwards. A wait that does not last costs a timer, which is used again.
 func (c *Coordinator) endure(ctx context.Context, name string, asks func() string, ready chan struct{}) *stuckWait {
 	if c.opts.DeadlockAfter <= 0 {
 		return nil
@@ -133,7 +138,8 @@ func (c *Coordinator) endure(ctx context.Context, name string, asks func() strin
 	return nil
 }
 
-// has returns the locks of the caller, and of those that wait for it in a flight of Share at this moment.
+// has returns the locks of the caller, and of those that wait for it in a flight of Share at this
+// moment.
 func (w *stuckWait) has(c *Coordinator) []carriedLock {
 	if w.crew == nil {
 		return w.locks
@@ -267,8 +273,8 @@ func (c *Coordinator) keepFollowing() {
 	}
 }
 
-// lookForCircles looks twice, and sends those callers of this process away that are the youngest of the circles that it finds both
-// times. The other processes do so with theirs.
+// lookForCircles looks twice, and sends those callers of this process away that are the youngest of
+// the circles that it finds both times. The other processes do so with theirs.
 func (c *Coordinator) lookForCircles(ctx context.Context, names []string) {
 	s := c.look(ctx, names)
 	first := c.ownVictims(s)
@@ -394,8 +400,9 @@ func (c *Coordinator) sendAway(found circle.Circle, s sight) {
 	c.callers.stuck.tell(found[0].ID, d)
 }
 
-// waitsFor returns the waits of this process, of callers that have one of the keys, and the requests that this node, the owner of one of
-// the keys, has behind a writer's: as many as an answer has room for. It returns how many it has none for.
+// waitsFor returns the waits of this process, of callers that have one of the keys, and the
+// requests that this node, the owner of one of the keys, has behind a writer's: as many as an
+// answer has room for. It returns how many it has none for.
 func (c *Coordinator) waitsFor(keys [][]byte) (all []waitPart, behind []placePart, more int) {
 	asked, size := make(map[string]bool, len(keys)), 0
 	for _, key := range keys {
@@ -437,8 +444,8 @@ func (c *Coordinator) waitsFor(keys [][]byte) (all []waitPart, behind []placePar
 // mostWaits is for how many bytes of waits an answer has room.
 const mostWaits = maxText - 8<<10
 
-// behind returns the requests for reading the key that wait behind one for writing: those that this node, its owner, knows of, or its own
-// at the arbiter.
+// behind returns the requests for reading the key that wait behind one for writing: those that this
+// node, its owner, knows of, or its own at the arbiter.
 func (c *Coordinator) behind(key string) []lease.Request {
 	var a after
 	p := c.partitionOf(key)

@@ -16,8 +16,9 @@ var race bool
 // shortHold is for how long a walk over a million keys may have a partition's mutex at a time.
 const shortHold = time.Millisecond
 
-// What looks at all keys has the mutex of a partition with a million of them for less than a millisecond at a time, in the processor's
-// time of its thread: what the machine does beside it does not count.
+// What looks at all keys has the mutex of a partition with a million of them for less than a
+// millisecond at a time, in the processor's time of its thread: what the machine does beside it
+// does not count.
 func TestSurvey_AMillionKeys(t *testing.T) {
 	takes.Seconds(t)
 	if race {
@@ -53,7 +54,8 @@ func TestSurvey_AMillionKeys(t *testing.T) {
 	}
 }
 
-// holdTimes walks, and returns for how long the walk had the mutex at a time, in the processor's time of this thread.
+// holdTimes walks, and returns for how long the walk had the mutex at a time, in the processor's
+// time of this thread.
 func holdTimes(tb testing.TB, p *partition, walk func(rest func() bool)) (holds []time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -58,7 +58,8 @@ func TestLookAt(t *testing.T) {
 	}
 }
 
-// No call reads more than it may, all keys are read once, and only a partition's first snapshot is of its ownership.
+// No call reads more than it may, all keys are read once, and only a partition's first snapshot is
+// of its ownership.
 func TestInReads(t *testing.T) {
 	of := func(number uint32, keys, busy int) snapshot {
 		k := snapshot{numbered(number), lease.Snapshot{Own: lease.Tenure{Epoch: 1}, Keys: make([]string, keys), Busy: busy}}

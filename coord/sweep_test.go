@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// lateArbiter does not answer some of the calls that read many partitions, and counts the partitions that are read.
+// lateArbiter does not answer some of the calls that read many partitions, and counts the
+// partitions that are read.
 type lateArbiter struct {
 	fallback.Arbiter
 	late atomic.Int64 // so many calls
@@ -40,7 +41,8 @@ func (n *lateSpace) Verify(ctx context.Context, reads []fallback.Read) []fallbac
 	return n.Namespace.Verify(ctx, reads)
 }
 
-// After a failover all partitions are looked at. What was answered is not asked for again because something else was late.
+// After a failover all partitions are looked at. What was answered is not asked for again because
+// something else was late.
 func TestASweepKeepsWhatWasAnswered(t *testing.T) {
 	const partitions = 4096
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G8): the promises of
-// its own guardians, and what this node has promised to other sessions. It is the shell of a Ward
-// and a Guardian: it reads the clock, sends what they return, and calls the arbiter.
+// guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G8): the promises
+// of its own guardians, and what this node has promised to other sessions. It is the shell of a
+// Ward and a Guardian: it reads the clock, sends what they return, and calls the arbiter.
 type guarded struct {
 	c      *Coordinator
 	s      *session
@@ -68,9 +68,10 @@ func (c *Coordinator) newGuarded(s *session) *guarded {
 	}
 }
 
-// publish sets the session's deadline, the only one that grants and announcements are compared with: the earlier one of the
-// lease's end and the end of the promises (G3). It only rises. Whatever relies on an earlier one rests on the recorded set, and
-// the next set is not asked for before it covers that (G7). g.mu is held.
+// publish sets the session's deadline, the only one that grants and announcements are compared
+// with: the earlier one of the lease's end and the end of the promises (G3). It only rises.
+// Whatever relies on an earlier one rests on the recorded set, and the next set is not asked for
+// before it covers that (G7). g.mu is held.
 func (g *guarded) publish(now time.Time) {
 	at := g.instant(now)
 	switch {
@@ -92,15 +93,16 @@ func (g *guarded) publish(now time.Time) {
 	}
 }
 
-// alone reports whether the arbiter knows of no other session. Then the lease alone counts, and a process that stands still
-// loses no more than without guardians. g.mu is held.
+// alone reports whether the arbiter knows of no other session. Then the lease alone counts, and a
+// process that stands still loses no more than without guardians. g.mu is held.
 func (g *guarded) alone() bool {
 	recorded, _, phase := g.ward.Sets()
 	return len(recorded.Members) == 0 && phase == guardians.Settled && g.c.cluster.heard.registered.Load() <= 1
 }
 
-// instant returns the ward's clock. It goes on by the monotonic clock, or by the wall clock where that has made the longer step:
-// a machine that was suspended has lost the time of its promises. It never goes back. g.mu is held.
+// instant returns the ward's clock. It goes on by the monotonic clock, or by the wall clock where
+// that has made the longer step: a machine that was suspended has lost the time of its promises. It
+// never goes back. g.mu is held.
 func (g *guarded) instant(now time.Time) guardians.Instant {
 	if step := now.Sub(g.clock.read); step >= 0 {
 		g.clock.at += max(step, now.Round(0).Sub(g.clock.read.Round(0)))
@@ -112,7 +114,8 @@ func (g *guarded) instant(now time.Time) guardians.Instant {
 // monotonic returns a guardian's clock.
 func (g *guarded) monotonic(now time.Time) guardians.Instant { return now.Sub(g.c.began) }
 
-// registers returns what a renewal names: the recorded set, or the next one from when it is asked for (G8).
+// registers returns what a renewal names: the recorded set, or the next one from when it is asked
+// for (G8).
 func (g *guarded) registers() fallback.Guardians {
 	if g == nil {
 		return fallback.Guardians{}
@@ -151,8 +154,8 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	}
 }
 
-// asked returns a channel that has a time when the session is to be renewed now, by a call that was sent since
-// then; nil without guardians.
+// asked returns a channel that has a time when the session is to be renewed now, by a call that was
+// sent since then; nil without guardians.
 func (g *guarded) asked() <-chan time.Time {
 	if g == nil {
 		return nil

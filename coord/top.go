@@ -36,9 +36,9 @@ type KeyList struct {
 	Unanswered []Unanswered `json:"unanswered,omitempty"`
 }
 
-// Held lists the keys that callers of a process have locked, sorted, 1000 at most. node is the NodeInfo.ID or Name of a node of the
-// cluster, which is asked; "" is this process. Errors: a node that is not there, or does not answer within
-// Options.CallTimeout.
+// Held lists the keys that callers of a process have locked, sorted, 1000 at most. node is the
+// NodeInfo.ID or Name of a node of the cluster, which is asked; "" is this process. Errors: a node
+// that is not there, or does not answer within Options.CallTimeout.
 func (c *Coordinator) Held(ctx context.Context, node string) (KeyList, error) {
 	q := question{About: "held", Most: mostKeys}
 	a, err := c.askNode(ctx, node, q)
@@ -75,12 +75,13 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 	return found, nil
 }
 
-// Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without a cluster it is about this
-// process. It asks each node for its own first n, and then all nodes about these keys, as far as they fit into a question. So
-// keys with waiters that are spread over many nodes may be missed. So may keys of a node with so many that they do not fit into an
-// answer (of 1000, half or a quarter do); KeyList.More tells. Nodes that do not answer within Options.CallTimeout, those that
-// could not look at all of their keys within half of it, and those to which there is no stream, are listed. Of what they hold the
-// owners' part is told.
+// Top lists the first n keys in an order, over all nodes of the cluster; n is at most 1000. Without
+// a cluster it is about this process. It asks each node for its own first n, and then all nodes
+// about these keys, as far as they fit into a question. So keys with waiters that are spread over
+// many nodes may be missed. So may keys of a node with so many that they do not fit into an answer
+// (of 1000, half or a quarter do); KeyList.More tells. Nodes that do not answer within
+// Options.CallTimeout, those that could not look at all of their keys within half of it, and those
+// to which there is no stream, are listed. Of what they hold the owners' part is told.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	if by == 0 || int(by) >= len(orders) {
 		return KeyList{}, fmt.Errorf("coord: Top: there is no order %v", by)
@@ -122,7 +123,8 @@ func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	return list, nil
 }
 
-// noStream says that there is no stream to a node, given by its ID or name, and why if that is known.
+// noStream says that there is no stream to a node, given by its ID or name, and why if that is
+// known.
 func (x *cluster) noStream(node string) error {
 	for _, f := range x.net.Failing() {
 		if f.Node == node || ring.Process(f.Node) == node {
@@ -247,7 +249,8 @@ func (s *KeySummary) add(o *KeySummary) {
 	}
 }
 
-// addWaiters adds another process's waiters. Where some are expected, how long the others wait is told.
+// addWaiters adds another process's waiters. Where some are expected, how long the others wait is
+// told.
 func (s *KeySummary) addWaiters(o *KeySummary) {
 	switch {
 	case o.Waiters == 0:

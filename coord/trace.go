@@ -16,9 +16,9 @@ import (
 //
 // They must not call runtime.Goexit, as FailNow and Fatal of package testing do. It ends the
 // goroutine of a caller, whose lock is given back, or one of the coordinator's. Of these, one that
-// works for callers is made up for: they get [ErrUnavailable], or what they want is asked for again.
-// One that works as long as the session or the coordinator is not begun again: then locks may be
-// lost, or stay locked after Unlock, until the session has ended.
+// works for callers is made up for: they get [ErrUnavailable], or what they want is asked for
+// again. One that works as long as the session or the coordinator is not begun again: then locks
+// may be lost, or stay locked after Unlock, until the session has ended.
 type Trace struct {
 	Granted  func(context.Context, GrantInfo)   // a lock was granted
 	Waited   func(context.Context, WaitInfo)    // a caller has waited for a lock, and has it or not
@@ -68,8 +68,8 @@ type WaitInfo struct {
 	Err    error         // why the caller has no lock
 }
 
-// FlightInfo describes a flight of Share: what one process does for all callers that want the result
-// of a key at the same time.
+// FlightInfo describes a flight of Share: what one process does for all callers that want the
+// result of a key at the same time.
 type FlightInfo struct {
 	Key     string
 	Took    time.Duration
@@ -103,7 +103,8 @@ type CallInfo struct {
 // Op is an operation of the arbiter.
 type Op uint8
 
-// Operations, as [fallback.Namespace], [fallback.ResultStore], [fallback.Announcer] and [fallback.Burier] name them.
+// Operations, as [fallback.Namespace], [fallback.ResultStore], [fallback.Announcer] and
+// [fallback.Burier] name them.
 const (
 	OpAttach Op = iota
 	OpOpen

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A number that is no path, operation or cause, as a later version may have, is told and does not panic.
+// A number that is no path, operation or cause, as a later version may have, is told and does not
+// panic.
 func TestNamesOfNumbers(t *testing.T) {
 	for _, x := range []struct {
 		got  fmt.Stringer

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// trials tries to get a key by one name just after a caller of the same process had it by the other one.
+// trials tries to get a key by one name just after a caller of the same process had it by the other
+// one.
 func trials(t *testing.T, c *coord.Coordinator, key string) (refused int) {
 	t.Helper()
 	for range 20 {
@@ -33,7 +34,8 @@ func trials(t *testing.T, c *coord.Coordinator, key string) (refused int) {
 	return refused
 }
 
-// A process keeps a key for its next callers, and not from them: one that tries to read what was just written gets it, and the other way round.
+// A process keeps a key for its next callers, and not from them: one that tries to read what was
+// just written gets it, and the other way round.
 func TestTry_WhatThisProcessKeepsIsNotInTheWay(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, &coord.Options{})

@@ -7,13 +7,13 @@ import (
 )
 
 // Unlock gives the lock to the next waiter of this process, unless another process waits and it is
-// that one's turn (Options.Handoff). If there is none, the process keeps
-// the key for its next caller, or gives it back to the owner or the arbiter. It does not wait for
-// the network: what a socket does not take at once is sent in the background. It returns [ErrUnlocked] if this
-// lock was unlocked before, and an error that Is [ErrLost] if it was lost: then another caller
-// may have had the key already. As a rule the clock is not checked here, unless Done of the
-// lock's context was called: a process that was stopped for longer than the lease may be told nil
-// before it has noticed.
+// that one's turn (Options.Handoff). If there is none, the process keeps the key for its next
+// caller, or gives it back to the owner or the arbiter. It does not wait for the network: what a
+// socket does not take at once is sent in the background. It returns [ErrUnlocked] if this lock was
+// unlocked before, and an error that Is [ErrLost] if it was lost: then another caller may have had
+// the key already. As a rule the clock is not checked here, unless Done of the lock's context was
+// called: a process that was stopped for longer than the lease may be told nil before it has
+// noticed.
 func (l Lock) Unlock() error {
 	if l.t == nil {
 		return ErrUnlocked
@@ -42,8 +42,8 @@ func (l Lock) Unlock() error {
 	return nil
 }
 
-// unlock ends the turn, and returns how long it took, a negative number if that was not measured. The partition's mutex is
-// held, and free afterwards.
+// unlock ends the turn, and returns how long it took, a negative number if that was not measured.
+// The partition's mutex is held, and free afterwards.
 func (l Lock) unlock() (held time.Duration, err error) {
 	var a after
 	p := l.p

@@ -67,8 +67,8 @@ func (u *unreached) put(session string, s silence) {
 	u.m[session] = s
 }
 
-// makeShared makes a partition Shared that a session of a cluster owns, in the background: this process
-// cannot ask the owner for keys, as one without a cluster.
+// makeShared makes a partition Shared that a session of a cluster owns, in the background: this
+// process cannot ask the owner for keys, as one without a cluster.
 func (p *partition) makeShared(a *contender, r fallback.Record) {
 	s := p.c.sessions.current()
 	_, dead := p.c.sessions.others.ask(a, p.c, r.Owner)
@@ -87,7 +87,8 @@ func (p *partition) makeShared(a *contender, r fallback.Record) {
 	})
 }
 
-// freeOwned asks the owner to demote, once, or takes the partition and demotes it if the owner is dead. An owner that lives finds in the record that it was asked.
+// freeOwned asks the owner to demote, once, or takes the partition and demotes it if the owner is
+// dead. An owner that lives finds in the record that it was asked.
 func (c *Coordinator) freeOwned(s *session, p uint32, r fallback.Record, dead bool) {
 	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Callers that wait for less than RenewEvery get a key of an owner that their node cannot reach, too: it is the node that
-// has been waiting, not the single caller.
+// Callers that wait for less than RenewEvery get a key of an owner that their node cannot reach,
+// too: it is the node that has been waiting, not the single caller.
 func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
@@ -49,8 +49,8 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 	}
 }
 
-// A node that is new asks the arbiter until it has streams to the others. What was asked then goes to the owner as soon as there
-// is a stream, and not after RetryEvery.
+// A node that is new asks the arbiter until it has streams to the others. What was asked then goes
+// to the owner as soon as there is a stream, and not after RetryEvery.
 func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	o := unhurried()
 	o.SessionTTL, o.RenewEvery, o.Grace = 10*time.Minute, 150*time.Second, 12*time.Minute // and so RetryEvery 30 s

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// curious is a context of the user's that asks the coordinator something, as one with a mutex of its own may wait for a caller that does.
+// curious is a context of the user's that asks the coordinator something, as one with a mutex of
+// its own may wait for a caller that does.
 type curious struct {
 	context.Context
 	c *coord.Coordinator
@@ -66,7 +67,8 @@ func TestUsersContext_IsAskedWithoutAMutex(t *testing.T) {
 	}
 }
 
-// What a context says when it ends is passed on to the function of Semaphore.Do, with its cause and its deadline.
+// What a context says when it ends is passed on to the function of Semaphore.Do, with its cause and
+// its deadline.
 func TestSemaphoreDo_EndsWithTheCallersContext(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -120,7 +122,8 @@ func TestUsersContext_IsNotCompared(t *testing.T) {
 	}
 }
 
-// tardy is a context that has ended a moment before its Done is closed, as one does that looks at the clock.
+// tardy is a context that has ended a moment before its Done is closed, as one does that looks at
+// the clock.
 type tardy struct {
 	context.Context
 	over *atomic.Bool
@@ -133,7 +136,8 @@ func (x tardy) Err() error {
 	return x.Context.Err()
 }
 
-// A function that asks its context before each write is told that the caller's has ended, though that is not Done yet.
+// A function that asks its context before each write is told that the caller's has ended, though
+// that is not Done yet.
 func TestDo_TellsOfACallersContextThatIsNotDoneYet(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)

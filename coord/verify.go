@@ -24,7 +24,8 @@ func (p *partition) snapshot(s *session, all bool) snapshot {
 	return snapshot{p, p.Snapshot(s.Session, lease.Look{All: all, Silent: silent(p.c.remote.ns)}, now)}
 }
 
-// older reports whether an answer may be of a record with older data than this process had seen when it asked.
+// older reports whether an answer may be of a record with older data than this process had seen
+// when it asked.
 func (p *partition) older(k snapshot, s fallback.State) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,8 @@ func inReads(all []snapshot) (calls [][]snapshot) {
 	return calls
 }
 
-// looks is what is looked at: what the session has, if held, and without exceptions for a round; and the partitions listed.
+// looks is what is looked at: what the session has, if held, and without exceptions for a round;
+// and the partitions listed.
 type looks struct {
 	held, round bool
 	list        []uint32
@@ -199,8 +201,8 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snaps
 	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...), c.opts.CallTimeout, nil))
 }
 
-// verifyOlder tells the arbiter of what was seen in the partitions where it may have older data, and then compares what it has
-// answered to Verify, with Grace where that has begun.
+// verifyOlder tells the arbiter of what was seen in the partitions where it may have older data,
+// and then compares what it has answered to Verify, with Grace where that has begun.
 func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []snapshot, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
 	var work sync.WaitGroup
 	var mu mutex[leafRank] // protects missing, failed

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// A partition that may have older data has not been verified where a trace function ends the goroutine that asks.
+// A partition that may have older data has not been verified where a trace function ends the
+// goroutine that asks.
 func TestVerifyOlder_ThatIsEnded(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var ends atomic.Bool

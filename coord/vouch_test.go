@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// rowCount counts the rows that a node reads, and those that it asks to be written; and the partitions that it reclaims,
-// with the calls for them.
+// rowCount counts the rows that a node reads, and those that it asks to be written; and the
+// partitions that it reclaims, with the calls for them.
 type rowCount struct {
 	fallback.Arbiter
 	read, restored        atomic.Int64
@@ -66,7 +66,8 @@ func stillHeld(t *testing.T, c *coord.Coordinator, held []coord.Lock) {
 	}
 }
 
-// noRows waits until a node with sessions of so long reads no row for as long as it takes to verify everything twice.
+// noRows waits until a node with sessions of so long reads no row for as long as it takes to verify
+// everything twice.
 func noRows(t *testing.T, a *rowCount, ttl time.Duration) {
 	t.Helper()
 	n, since := a.read.Load(), time.Now()
@@ -78,8 +79,9 @@ func noRows(t *testing.T, a *rowCount, ttl time.Duration) {
 	})
 }
 
-// When owners leave and come, rows take their places. Once there are owners again, holds rest on them, and rows are not read
-// any more; when these owners go in turn, nothing is lost either, and nothing is left at the end.
+// When owners leave and come, rows take their places. Once there are owners again, holds rest on
+// them, and rows are not read any more; when these owners go in turn, nothing is lost either, and
+// nothing is left at the end.
 func TestHoldsRestOnTheirOwnersAgain(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -141,8 +143,8 @@ func rowsOf(t *testing.T, a *fallback.Memory) (n int) {
 	return n
 }
 
-// An arbiter that is away for a while is not asked to adopt what owners answer for: as long as there is time, they will
-// again when it is back.
+// An arbiter that is away for a while is not asked to adopt what owners answer for: as long as
+// there is time, they will again when it is back.
 func TestAnOutageMakesNobodyAdopt(t *testing.T) {
 	takes.Seconds(t)
 	net := &faulty{Arbiter: fallback.NewMemory()}

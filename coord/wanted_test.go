@@ -21,7 +21,8 @@ func isWanted(l coord.Lock) bool {
 	}
 }
 
-// A holder is told that another caller waits, here or in another process, whether it asks before or after.
+// A holder is told that another caller waits, here or in another process, whether it asks before or
+// after.
 func TestWanted(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		f := &faulty{Arbiter: a}
@@ -105,8 +106,8 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// A holder among several is told of the end of its own lock, and those of others are none of its business; of another caller that waits all
-// are told.
+// A holder among several is told of the end of its own lock, and those of others are none of its
+// business; of another caller that waits all are told.
 func TestWanted_OfOneOfSeveral(t *testing.T) {
 	type taken struct {
 		wanted func() <-chan struct{}

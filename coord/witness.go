@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// witness tells the arbiter of a token that this process has seen. If the arbiter has older data, Grace begins, and all
-// partitions are looked at.
+// witness tells the arbiter of a token that this process has seen. If the arbiter has older data,
+// Grace begins, and all partitions are looked at.
 func (c *Coordinator) witness(ctx context.Context, p *partition, known fallback.Token) (fallback.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()

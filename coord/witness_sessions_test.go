@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A table of sessions from before a holder's session began does not make the holder dead: neither for the holder, nor for a
-// process that asks.
+// A table of sessions from before a holder's session began does not make the holder dead: neither
+// for the holder, nor for a process that asks.
 func TestSession_IsNotDeadByABackupOfBefore(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -72,7 +72,8 @@ func TestSession_ThatABackupListsThoughItHasEnded(t *testing.T) {
 	})
 }
 
-// In a cluster over Redis all keys of the namespace are restored while nodes run and hold locks, at Redis and from each other.
+// In a cluster over Redis all keys of the namespace are restored while nodes run and hold locks, at
+// Redis and from each other.
 func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -132,7 +133,8 @@ func TestCluster_ABackupIsRestoredIntoARunningRedis(t *testing.T) {
 	}
 	look := must(overRedis(t, s).Attach(t.Context(), fallback.Settings{Namespace: "holdfast", Partitions: 7, Grace: 6 * time.Second}))
 	defer look.Close()
-	// In Grace nothing can be given back, which Close says. It begins at the next renewal in the last partitions.
+	// In Grace nothing can be given back, which Close says. It begins at the next renewal in the
+	// last partitions.
 	quiet := time.Now()
 	await.Until(t, "no Grace for 3 s", func() bool {
 		for p := range uint32(7) {

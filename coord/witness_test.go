@@ -96,8 +96,8 @@ func TestOlderDataAreNoticedByAHolder(t *testing.T) {
 	})
 }
 
-// What an operator, or the host, may do to a server that goes on running. A snapshot of the machine is like DEBUG RELOAD NOSAVE: the
-// same process has the data of before.
+// What an operator, or the host, may do to a server that goes on running. A snapshot of the machine
+// is like DEBUG RELOAD NOSAVE: the same process has the data of before.
 func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -146,7 +146,8 @@ func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
 	}
 }
 
-// A process that has seen one token of a partition locks first. The grant uses up the token that tells of older data.
+// A process that has seen one token of a partition locks first. The grant uses up the token that
+// tells of older data.
 func TestOlderDataAreNoticedByTheOnlyTokenSeen(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		opts := &coord.Options{Partitions: 1, Handoff: coord.Handoff{Linger: -1}}
@@ -171,8 +172,9 @@ func TestOlderDataAreNoticedByTheOnlyTokenSeen(t *testing.T) {
 	})
 }
 
-// A backup of when this process owned the partition names it as the owner. The process has seen a later epoch, and must not
-// demote that one: the record would be a new one, and nothing would tell that it is of older data.
+// A backup of when this process owned the partition names it as the owner. The process has seen a
+// later epoch, and must not demote that one: the record would be a new one, and nothing would tell
+// that it is of older data.
 func TestOlderDataThatNameThisProcessAreNotDemoted(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		ctx := t.Context()

@@ -18,7 +18,8 @@ import (
 
 var screenshots = flag.String("debug.screenshots", "", "directory for pictures of the page, as a browser shows it")
 
-// The page, which lets no script run, in a real browser, on a desk and on a phone. "make page" writes the pictures of the documents.
+// The page, which lets no script run, in a real browser, on a desk and on a phone. "make page"
+// writes the pictures of the documents.
 func TestHandler_InABrowser(t *testing.T) {
 	if *screenshots == "" {
 		t.Skip("-debug.screenshots is not set")

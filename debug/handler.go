@@ -1,10 +1,12 @@
-// Package debug serves a page about the locks of a cluster, for a person at a browser or on a phone, and for curl:
+// Package debug serves a page about the locks of a cluster, for a person at a browser or on a
+// phone, and for curl:
 //
 //	mux.Handle("/debug/locks/", http.StripPrefix("/debug/locks", debug.Handler(locks, nil)))
 //	expvar.Publish("locks", debug.Var(locks))
 //
-// The page shows the nodes and which guards which, the streams between them, the keys that are held and waited for
-// longest, what was lost and why, and what the nodes have logged of late. It needs no script, and loads nothing from elsewhere.
+// The page shows the nodes and which guards which, the streams between them, the keys that are held
+// and waited for longest, what was lost and why, and what the nodes have logged of late. It needs
+// no script, and loads nothing from elsewhere.
 package debug
 
 import (
@@ -28,8 +30,9 @@ import (
 
 // Options are the options of [Handler].
 type Options struct {
-	// Allow reports whether a request may break locks and drain nodes. The handler itself sees to it that such requests come from its own
-	// page. It is called for each request, to show the buttons or not. Nil: none may.
+	// Allow reports whether a request may break locks and drain nodes. The handler itself sees to
+	// it that such requests come from its own page. It is called for each request, to show the
+	// buttons or not. Nil: none may.
 	Allow func(*http.Request) bool
 
 	// LongWait is for how long a caller waits before the page says so where it says what is wrong.
@@ -41,9 +44,10 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Handler returns the page, for a path that ends with a slash, which http.StripPrefix takes off but for that slash. It shows keys,
-// labels and hosts to all that reach it: put it where net/http/pprof would be. locks may be a node of a cluster, a process without
-// one, or an observer. opts may be nil.
+// Handler returns the page, for a path that ends with a slash, which http.StripPrefix takes off but
+// for that slash. It shows keys, labels and hosts to all that reach it: put it where net/http/pprof
+// would be. locks may be a node of a cluster, a process without one, or an observer. opts may be
+// nil.
 //
 //	GET /            the page; JSON for a client that does not accept text/html, such as curl
 //	GET /json        JSON
@@ -83,7 +87,8 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// Var returns what this process tells of itself, as [coord.Coordinator.Report] does, for expvar.Publish.
+// Var returns what this process tells of itself, as [coord.Coordinator.Report] does, for
+// expvar.Publish.
 func Var(locks *coord.Coordinator) expvar.Var {
 	return expvar.Func(func() any {
 		r, err := locks.Report(context.Background(), "")
@@ -94,8 +99,8 @@ func Var(locks *coord.Coordinator) expvar.Var {
 	})
 }
 
-// Look asks all nodes, as the page does, and says what is wrong. It blocks until ctx ends at most; nodes that have not answered by then are
-// among the problems.
+// Look asks all nodes, as the page does, and says what is wrong. It blocks until ctx ends at most;
+// nodes that have not answered by then are among the problems.
 func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
 	o := &Overview{Time: time.Now(), Namespace: locks.Namespace()}
 	o.ask(ctx, locks, mostNodes)

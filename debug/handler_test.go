@@ -143,7 +143,8 @@ func keyOf(t *testing.T, c *coord.Coordinator, prefix string) string {
 	return ""
 }
 
-// The page shows nodes, keys and events, escaped, without a script and with nothing from elsewhere. curl gets JSON.
+// The page shows nodes, keys and events, escaped, without a script and with nothing from elsewhere.
+// curl gets JSON.
 func TestHandler_ThePage(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
@@ -217,7 +218,8 @@ func TestHandler_ThePage(t *testing.T) {
 	}
 }
 
-// The page names the key that callers wait for, and the process that has it, where it says what is wrong.
+// The page names the key that callers wait for, and the process that has it, where it says what is
+// wrong.
 func TestHandler_NamesTheHolderThatCallersWaitFor(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
@@ -319,7 +321,8 @@ func TestHandler_BreaksAndDrainsOnlyIfAllowed(t *testing.T) {
 	})
 }
 
-// A key that is read is not free: the page names the processes that read it, and breaks their locks.
+// A key that is read is not free: the page names the processes that read it, and breaks their
+// locks.
 func TestHandler_Readers(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
@@ -340,7 +343,8 @@ func TestHandler_Readers(t *testing.T) {
 	}
 }
 
-// The page of a key shows its semaphore: permits in use, of how many, the holders with their labels and the waiters.
+// The page of a key shows its semaphore: permits in use, of how many, the holders with their labels
+// and the waiters.
 func TestHandler_Permits(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
@@ -393,7 +397,8 @@ func TestHandler_Permits(t *testing.T) {
 	}
 }
 
-// Of a block of permits that callers use in part, the page says how many are in use, how many are free, and how many callers there are.
+// Of a block of permits that callers use in part, the page says how many are in use, how many are
+// free, and how many callers there are.
 func TestHandler_PermitsOfABlockInPart(t *testing.T) {
 	t.Parallel()
 	c := open(t, fallback.NewMemory(), &coord.Options{Name: "anna", Handoff: coord.Handoff{Linger: time.Minute}})
@@ -437,7 +442,8 @@ func TestHandler_PermitsOfABlockInPart(t *testing.T) {
 	}
 }
 
-// What is wrong is said at the top: a node that does not answer, and without a cluster there is a page as well.
+// What is wrong is said at the top: a node that does not answer, and without a cluster there is a
+// page as well.
 func TestHandler_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Requests that come while a slow node is asked get its answer, and do not ask it one after another; one whose client goes does not wait.
+// Requests that come while a slow node is asked get its answer, and do not ask it one after
+// another; one whose client goes does not wait.
 func TestLooks_ASlowNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 0

@@ -52,7 +52,8 @@ type Key struct {
 	Semaphore *Semaphore `json:"semaphore,omitempty"` // of the same key; nil: its permits are neither in use nor waited for
 }
 
-// A Semaphore is what the page shows of a semaphore. Shared are its holders, which may keep permits for their next callers (Free).
+// A Semaphore is what the page shows of a semaphore. Shared are its holders, which may keep permits
+// for their next callers (Free).
 type Semaphore struct {
 	coord.KeyInfo
 	InUse int `json:"inUse"` // permits that callers have

@@ -47,8 +47,8 @@ func TestHandler_AnOwnerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Of an owner that answers, but does not serve the partition, the page does not say that it does not
-// answer.
+// Of an owner that answers, but does not serve the partition, the page does not say that it does
+// not answer.
 func TestHandler_AnOwnerThatDoesNotServe(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

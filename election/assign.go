@@ -28,14 +28,14 @@ type Shard struct {
 // A shard moves without overlap: its new process gets it when fn has returned in the old one. fn's
 // context ends with ctx, when the shard is to move, and when its lock is lost; fn has to heed it. A
 // shard of a process that crashed moves after coord.Options.SessionTTL (10 s), in a cluster after
-// coord.Cluster.Takeover (3 s). A process that has stopped for longer than that may still act for the
-// shard: Shard.Fence is for that.
+// coord.Cluster.Takeover (3 s). A process that has stopped for longer than that may still act for
+// the shard: Shard.Fence is for that.
 //
-// If fn returns before its context has ended, it is called again after Options.Pause, which is also how
-// long new processes are waited for before shards move to them. All processes pass the same n: while
-// they differ, that of the process that makes the plan counts. The election of the same name is
-// another matter: a process may campaign and take shards. If ctx is that of a task ([coord.WithLocker]),
-// each shard is a task of its own, which has the locks of that one, too.
+// If fn returns before its context has ended, it is called again after Options.Pause, which is also
+// how long new processes are waited for before shards move to them. All processes pass the same n:
+// while they differ, that of the process that makes the plan counts. The election of the same name
+// is another matter: a process may campaign and take shards. If ctx is that of a task
+// ([coord.WithLocker]), each shard is a task of its own, which has the locks of that one, too.
 //
 // The plan has the ID of each process once, and the process of each shard as a number, in 64 KiB at
 // most. One that is longer is told to Options.Logger, and shards stay where they are: with

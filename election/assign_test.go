@@ -163,7 +163,8 @@ func TestAssign_ACrash(t *testing.T) {
 	})
 }
 
-// Members tell again and again that they are there. Each time puts a plan off by no more than Pause.
+// Members tell again and again that they are there. Each time puts a plan off by no more than
+// Pause.
 func TestAssign_PlansThoughMembersRefresh(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -249,8 +250,8 @@ func TestBalance(t *testing.T) {
 		if len(next) != n || len(count) > len(members) {
 			t.Fatalf("%d shards of %d, %d members of %d", len(next), n, len(count), len(members))
 		}
-		// Of each member stays what it had, or its share. The shares that are larger by one are where
-		// that is worth most.
+		// Of each member stays what it had, or its share. The shares that are larger by one are
+		// where that is worth most.
 		most, extra := 0, n%len(members)
 		var had []int
 		for _, m := range members {
@@ -373,7 +374,8 @@ func TestAssign_TheLossOfAnotherLock(t *testing.T) {
 	})
 }
 
-// refusing is an arbiter that refuses to lock the keys with the prefix while it is set, as a server whose memory is full.
+// refusing is an arbiter that refuses to lock the keys with the prefix while it is set, as a server
+// whose memory is full.
 type refusing struct {
 	fallback.Arbiter
 	prefix string

@@ -20,38 +20,41 @@ var ErrNoLeader = errors.New("election: no leader")
 // MaxName is the length of the longest name, in bytes.
 const MaxName = 512
 
-// Options are the options of [New]. The zero value of each field means its default, and a nil *Options
-// means all defaults.
+// Options are the options of [New]. The zero value of each field means its default, and a nil
+// *Options means all defaults.
 type Options struct {
 	// ID names this candidate. Two candidates never have the same one. At most 256 bytes of UTF-8.
 	// Default: the host's name and a random text.
 	ID string
 
-	// Value is published with each term, until [Term.Publish] changes it: the leader's address, as a
-	// rule. At most 64 KiB. Default: empty.
+	// Value is published with each term, until [Term.Publish] changes it: the leader's address, as
+	// a rule. At most 64 KiB. Default: empty.
 	Value string
 
-	// Version and Zone describe this candidate to Prefer, in 256 bytes of UTF-8 at most. Default: empty.
+	// Version and Zone describe this candidate to Prefer, in 256 bytes of UTF-8 at most. Default:
+	// empty.
 	Version, Zone string
 
 	// Prefer orders the candidates that wait when a leader goes. See [Order]. All candidates of an
 	// election have the same one. It is a preference: where the better candidate does not take the
-	// leadership, the next one does. A leader in office stays. Nil: the candidate that has waited longest.
+	// leadership, the next one does. A leader in office stays. Nil: the candidate that has waited
+	// longest.
 	Prefer Order
 
-	// Keep is how long the published value lasts without the leader, which writes it again three times
-	// in that time. An observer also looks by itself once per Keep, in case it missed an announcement.
-	// Default 30 s; at least 100 ms. Negative values are refused.
+	// Keep is how long the published value lasts without the leader, which writes it again three
+	// times in that time. An observer also looks by itself once per Keep, in case it missed an
+	// announcement. Default 30 s; at least 100 ms. Negative values are refused.
 	Keep time.Duration
 
 	// Pause is how long [Election.Run] waits after a failure before it campaigns again, and
-	// [Election.Assign] before it calls a function again that has returned. Default 1 s; at least 1 ms.
-	// Negative values are refused.
+	// [Election.Assign] before it calls a function again that has returned. Default 1 s; at least 1
+	// ms. Negative values are refused.
 	Pause time.Duration
 
-	// Store keeps the published value, and the lists of candidates and of processes that share shards.
-	// Nil: the arbiter, if it keeps results, as Redis does and most others do not (docs/arbiters.md).
-	// Where it does not, a leader leads and is not published, and Prefer and Assign need a Store.
+	// Store keeps the published value, and the lists of candidates and of processes that share
+	// shards. Nil: the arbiter, if it keeps results, as Redis does and most others do not
+	// (docs/arbiters.md). Where it does not, a leader leads and is not published, and Prefer and
+	// Assign need a Store.
 	Store coord.ShareStore
 
 	// Logger gets the records that docs/logs.md lists. Nil: silent.
@@ -69,9 +72,9 @@ type Election struct {
 	silent bool
 }
 
-// New returns the election of a name. It does nothing yet, and needs no end. All processes that take
-// part use coordinators of one namespace. The name has 1 to 512 bytes, without "#". Its lock is that of
-// the key "election/" + name.
+// New returns the election of a name. It does nothing yet, and needs no end. All processes that
+// take part use coordinators of one namespace. The name has 1 to 512 bytes, without "#". Its lock
+// is that of the key "election/" + name.
 //
 // Errors: of the name and the options, which name the field.
 func New(c *coord.Coordinator, name string, opts *Options) (*Election, error) {

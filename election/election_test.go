@@ -106,7 +106,8 @@ func TestCampaign_IsNoLongWait(t *testing.T) {
 	})
 }
 
-// A term ends in the leader's eyes before another candidate is elected: Margin before, as clocks are equal.
+// A term ends in the leader's eyes before another candidate is elected: Margin before, as clocks
+// are equal.
 func TestTerm_EndsBeforeTheNextOneBegins(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut := &crash.Arbiter{Memory: a}

@@ -11,8 +11,8 @@ import (
 )
 
 // members is the list of the processes that take part in something, kept in one record, which is
-// written under its lock. Each member holds a lock of its own for as long as it takes part: its sign of
-// life. A member has gone when its lock is free.
+// written under its lock. Each member holds a lock of its own for as long as it takes part: its
+// sign of life. A member has gone when its lock is free.
 type members struct {
 	e   *Election // that the record belongs to
 	key string    // of the record, and of the lock that it is written under
@@ -78,8 +78,8 @@ func (s *members) gone(ctx context.Context, id string) bool {
 	return true
 }
 
-// sweep looks at one of the others, and takes it out of the record if it has gone. Candidates call it
-// each time that they add themselves: so none that crashed stays there for good.
+// sweep looks at one of the others, and takes it out of the record if it has gone. Candidates call
+// it each time that they add themselves: so none that crashed stays there for good.
 func (s *members) sweep(ctx context.Context, others []Candidate) {
 	if len(others) == 0 {
 		return
@@ -95,8 +95,8 @@ func (s *members) sweep(ctx context.Context, others []Candidate) {
 	_ = l.Unlock()
 }
 
-// awaitGone waits until the member's sign of life is free, because the member has left or crashed, and
-// takes it out of the record. It reports false if ctx ended before.
+// awaitGone waits until the member's sign of life is free, because the member has left or crashed,
+// and takes it out of the record. It reports false if ctx ended before.
 func (s *members) awaitGone(ctx context.Context, id string) bool {
 	defer s.e.c.ExpectLong(s.signOf(id))()
 	for ctx.Err() == nil {

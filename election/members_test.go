@@ -20,7 +20,8 @@ func (s slowStore) Get(ctx context.Context, key string) (coord.Shared, error) {
 	return s.ShareStore.Get(ctx, key)
 }
 
-// The goroutines of Assign are no part of the caller's task: neither are they in each other's way, nor are the shards' functions.
+// The goroutines of Assign are no part of the caller's task: neither are they in each other's way,
+// nor are the shards' functions.
 func TestAssign_WithALocker(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		here, there := start(t, a, nil), start(t, a, nil)

@@ -10,7 +10,8 @@ import (
 )
 
 // Leader reads the leader's name, in one call of the store. It is what the leader has published: a
-// leader that crashed is named until the next one has published itself, or until Options.Keep is over.
+// leader that crashed is named until the next one has published itself, or until Options.Keep is
+// over.
 //
 // Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; [coord.ErrNoResults]
 // if there is none; ctx's own if it ended.
@@ -31,8 +32,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // last one. While the store cannot be read, nothing is yielded. Without Options.Store, where the
 // arbiter keeps no results, Observe ends at once. Options.Logger is told of both.
 //
-// A leader that crashed publishes nothing. The next change is its successor, or, without one, the zero
-// Leader after Options.Keep.
+// A leader that crashed publishes nothing. The next change is its successor, or, without one, the
+// zero Leader after Options.Keep.
 func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 	return func(yield func(Leader) bool) {
 		var last Leader

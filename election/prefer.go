@@ -18,13 +18,13 @@ type Candidate struct {
 	Zone    string `json:"zone,omitempty"`    // Options.Zone
 }
 
-// An Order compares two candidates: it returns a negative number if a is to be the leader rather than
-// b, a positive one if b is, and 0 if it does not matter.
+// An Order compares two candidates: it returns a negative number if a is to be the leader rather
+// than b, a positive one if b is, and 0 if it does not matter.
 type Order func(a, b Candidate) int
 
-// Newest prefers the higher Version: numbers between dots are compared as numbers, and a version with a
-// suffix after a hyphen is before the same one without. What follows a plus does not count. A new
-// deployment gets the leadership by it once, instead of once for each old process that ends.
+// Newest prefers the higher Version: numbers between dots are compared as numbers, and a version
+// with a suffix after a hyphen is before the same one without. What follows a plus does not count.
+// A new deployment gets the leadership by it once, instead of once for each old process that ends.
 func Newest(a, b Candidate) int { return compareVersions(b.Version, a.Version) }
 
 // InZone prefers candidates with the given Zone.
@@ -88,8 +88,8 @@ func compareDotted(a, b string) int {
 	return 0
 }
 
-// win waits for the lock. With a preference it returns the candidacy, too, which has ended if there is
-// an error, or an Order or a store has panicked.
+// win waits for the lock. With a preference it returns the candidacy, too, which has ended if there
+// is an error, or an Order or a store has panicked.
 func (e *Election) win(ctx context.Context) (l coord.Lock, m *membership, err error) {
 	if e.opts.Prefer == nil {
 		l, err = e.c.Lock(ctx, e.key)
@@ -128,8 +128,8 @@ func (e *Election) winOver(ctx context.Context, others *members) (coord.Lock, er
 	}
 }
 
-// leads reports whether this candidate, which has the lock, is to lead, and the fence of the last term.
-// If an Order or the store panics it gives the lock back.
+// leads reports whether this candidate, which has the lock, is to lead, and the fence of the last
+// term. If an Order or the store panics it gives the lock back.
 func (e *Election) leads(ctx context.Context, l coord.Lock, others *members, gaveWay bool, before coord.Fence) (now coord.Fence, lead bool) {
 	answered := false
 	defer func() {
@@ -137,13 +137,13 @@ func (e *Election) leads(ctx context.Context, l coord.Lock, others *members, gav
 			_ = l.Unlock()
 		}
 	}()
-	// What the store has not said when ctx ends, or within a call's time, is not waited for: the lock is
-	// there.
+	// What the store has not said when ctx ends, or within a call's time, is not waited for: the
+	// lock is there.
 	ask, end := held.Inside(ctx, l.Context())
 	defer end(nil)
 	now, err := e.lastTerm(ask)
-	// Lock queues in order of arrival. If no term has begun since this candidate gave way, the better one
-	// was asked in between, and has not taken it.
+	// Lock queues in order of arrival. If no term has begun since this candidate gave way, the
+	// better one was asked in between, and has not taken it.
 	lead = err != nil || gaveWay && now == before || !others.anyBetter(ask)
 	answered = true
 	return now, lead

@@ -28,7 +28,8 @@ var handovers = flag.Int("handovers", 6, "how many leaders are told to stop")
 // candidateEnv makes the test binary a candidate: the address of Redis, or that and ",cluster".
 const candidateEnv = "HOLDFAST_CANDIDATE"
 
-// candidate is a process that campaigns until SIGTERM. It says on stdout when it waits, and when it leads.
+// candidate is a process that campaigns until SIGTERM. It says on stdout when it waits, and when it
+// leads.
 func candidate(redisAddr string, cluster bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -101,8 +102,8 @@ func startCandidate(t *testing.T, env string, leads chan<- lead) *runner {
 	return p
 }
 
-// A leader's process gets SIGTERM, and another process leads as soon as the first one's function has returned. No
-// hand-over waits for a timer, of which the shortest is RetryEvery, 500 ms.
+// A leader's process gets SIGTERM, and another process leads as soon as the first one's function
+// has returned. No hand-over waits for a timer, of which the shortest is RetryEvery, 500 ms.
 func TestRun_SIGTERM(t *testing.T) {
 	for name, suffix := range map[string]string{"key by key": "", "in a cluster": ",cluster"} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,8 @@ type Leader struct {
 	Fence coord.Fence // of the term
 }
 
-// record is what is kept of a term. It begins with a brace, so that Share of the same key ignores it.
+// record is what is kept of a term. It begins with a brace, so that Share of the same key ignores
+// it.
 type record struct {
 	ID     string `json:"id"`
 	Value  []byte `json:"value"`

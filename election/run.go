@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// Run campaigns, and calls fn when this process is the leader, again for each term. fn's context ends
-// with ctx, and also when the term is lost, with that as its cause. fn has to heed it: the leadership
-// is handed over when fn has returned. So a process that is told to stop ends ctx, and its successor
-// leads as soon as fn has returned.
+// Run campaigns, and calls fn when this process is the leader, again for each term. fn's context
+// ends with ctx, and also when the term is lost, with that as its cause. fn has to heed it: the
+// leadership is handed over when fn has returned. So a process that is told to stop ends ctx, and
+// its successor leads as soon as fn has returned.
 //
 // Run campaigns again after Options.Pause if fn returns an error, so that another candidate may do
 // better, and at once if the term was lost. It ends

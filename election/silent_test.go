@@ -37,8 +37,8 @@ func (s *silentStore) Put(ctx context.Context, key string, value []byte, fence u
 	return s.ShareStore.Put(ctx, key, value, fence, keep)
 }
 
-// A campaign ends with its context although the store does not answer: of a candidate that waits, and of one that has the lock and asks
-// whether there is a better one.
+// A campaign ends with its context although the store does not answer: of a candidate that waits,
+// and of one that has the lock and asks whether there is a better one.
 func TestCampaign_AStoreThatIsSilent(t *testing.T) {
 	for name, led := range map[string]bool{"a leader": true, "no leader": false} {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,8 @@ func TestCampaign_AStoreThatIsSilent(t *testing.T) {
 	}
 }
 
-// With a preference, too, a store that does not answer delays no leader for long, and is told of once it does.
+// With a preference, too, a store that does not answer delays no leader for long, and is told of
+// once it does.
 func TestCampaign_AStoreThatIsSilentFromTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -51,17 +51,17 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	return t, nil
 }
 
-// Fence returns the token of the term. It is larger than that of every earlier term of the election, in
-// any process, also if the arbiter failed over or lost its data in between. A resource that keeps the
-// highest token it has seen refuses a leader of an earlier term by it.
+// Fence returns the token of the term. It is larger than that of every earlier term of the
+// election, in any process, also if the arbiter failed over or lost its data in between. A resource
+// that keeps the highest token it has seen refuses a leader of an earlier term by it.
 func (t *Term) Fence() coord.Fence { return t.lock.Fence() }
 
 // Context returns a context that lasts as long as the term. Its cause is [coord.ErrUnlocked] after
 // Resign, and Is [coord.ErrLost] if the term was lost. It ends by the clock of this process, at the
 // latest coord.Options.SessionTTL - Margin after the last renewal that the arbiter acknowledged was
-// sent, and in a cluster as long before coord.Cluster.Takeover is over as Margin is of SessionTTL (0.3 s).
-// The arbiter lets another candidate in so much later at the earliest: Margin, or those 0.3 s. The
-// context has the values of the ctx that Campaign was called with.
+// sent, and in a cluster as long before coord.Cluster.Takeover is over as Margin is of SessionTTL
+// (0.3 s). The arbiter lets another candidate in so much later at the earliest: Margin, or those
+// 0.3 s. The context has the values of the ctx that Campaign was called with.
 func (t *Term) Context() context.Context { return t.lock.Context() }
 
 // Lock returns the lock that the term is: for packages that take one.
@@ -88,8 +88,8 @@ func (t *Term) Publish(ctx context.Context, value string) error {
 // observers that there is no leader, until ctx ends at most. What the leader does has to have ended
 // before: Run sees to that.
 //
-// Errors: [coord.ErrUnlocked] if the term was over by an earlier call; one that Is [coord.ErrLost] if it was
-// lost.
+// Errors: [coord.ErrUnlocked] if the term was over by an earlier call; one that Is [coord.ErrLost]
+// if it was lost.
 func (t *Term) Resign(ctx context.Context) error {
 	err := t.lock.Unlock()
 	select {
@@ -99,8 +99,8 @@ func (t *Term) Resign(ctx context.Context) error {
 	return err
 }
 
-// keepPublished writes the value again and again, until the term is over. m is the candidacy, which has
-// ended with the campaign.
+// keepPublished writes the value again and again, until the term is over. m is the candidacy, which
+// has ended with the campaign.
 func (t *Term) keepPublished(over context.Context, m *membership) {
 	refresh := time.NewTimer(0)
 	defer refresh.Stop()

@@ -9,27 +9,31 @@ import (
 //
 // An Arbiter must be safe for concurrent use, and one Arbiter may serve several namespaces.
 type Arbiter interface {
-	// Attach checks that the store can be trusted, formats the namespace if it is new, and returns it.
+	// Attach checks that the store can be trusted, formats the namespace if it is new, and returns
+	// it.
 	//
-	// It blocks for some round trips, until ctx ends at most. Errors: [ErrRefused] if the server is not fit to be an
-	// arbiter or refuses this process (the text names the setting), [ErrMismatch] if the namespace was formatted with
-	// other settings; anything else means that the store could not be reached, and Attach may be called again.
+	// It blocks for some round trips, until ctx ends at most. Errors: [ErrRefused] if the server is
+	// not fit to be an arbiter or refuses this process (the text names the setting), [ErrMismatch]
+	// if the namespace was formatted with other settings; anything else means that the store could
+	// not be reached, and Attach may be called again.
 	Attach(ctx context.Context, s Settings) (Namespace, error)
 }
 
-// Settings must be the same for every process that uses a namespace, except for Lease and Observes, and for Grace as Lease
-// says. Attach checks that they are.
+// Settings must be the same for every process that uses a namespace, except for Lease and Observes,
+// and for Grace as Lease says. Attach checks that they are.
 type Settings struct {
 	Namespace  string        // 1 to 128 characters, without braces, spaces and control characters
 	Partitions int           // number of partitions, 1 to 65,536
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
 
-	// Lease is T + M: so long after a renewal no clock says any more that the session lives. (Its process
-	// relies on it for T - M.) 0: Grace has to be the same for all processes. Else each has its own, which
-	// is longer than Lease, and all use the longest that a session needs: see [Namespace.Grace].
+	// Lease is T + M: so long after a renewal no clock says any more that the session lives. (Its
+	// process relies on it for T - M.) 0: Grace has to be the same for all processes. Else each has
+	// its own, which is longer than Lease, and all use the longest that a session needs: see
+	// [Namespace.Grace].
 	Lease time.Duration
 
-	// Observes says that the process takes nothing: its sessions need no Grace. It uses that of the others.
+	// Observes says that the process takes nothing: its sessions need no Grace. It uses that of the
+	// others.
 	Observes bool
 }
 
@@ -41,7 +45,8 @@ func (s Settings) Needs() int64 {
 	return s.Grace.Milliseconds()
 }
 
-// A Namespace is the set of operations on one namespace of an arbiter. docs/protocol.md has the rules and invariants cited here.
+// A Namespace is the set of operations on one namespace of an arbiter. docs/protocol.md has the
+// rules and invariants cited here.
 //
 // Contract of every operation, unless its comment says otherwise:
 //
@@ -53,8 +58,8 @@ func (s Settings) Needs() int64 {
 //     if what should be there is missing, Grace begins: nothing may be taken for [Settings.Grace] (I7), while owners and
 //     holders reclaim what the new server does not have.
 //
-// Times in answers are durations left at the moment of execution, by the arbiter's clock. A caller counts deadlines
-// from the moment it sent the request (rule 1), by its own clock.
+// Times in answers are durations left at the moment of execution, by the arbiter's clock. A caller
+// counts deadlines from the moment it sent the request (rule 1), by its own clock.
 //
 // All methods are safe for concurrent use.
 type Namespace interface {
@@ -62,21 +67,23 @@ type Namespace interface {
 	PartitionStore
 	HoldStore
 
-	// Listen delivers the messages for a session to handle, one at a time and in order, from a goroutine of its own
-	// until stop is called. It returns once the subscription is in force: a message sent after that is
-	// delivered, or a message of kind [Gap] is, as soon as messages can be received again. stop waits for a running
-	// handle and may be called more than once, but not from handle.
+	// Listen delivers the messages for a session to handle, one at a time and in order, from a
+	// goroutine of its own until stop is called. It returns once the subscription is in force: a
+	// message sent after that is delivered, or a message of kind [Gap] is, as soon as messages can
+	// be received again. stop waits for a running handle and may be called more than once, but not
+	// from handle.
 	Listen(ctx context.Context, session string, handle func(Message)) (stop func(), err error)
 
-	// Guarded tells whether a failover of the store would be noticed. Without, a server that lost its last writes
-	// is believed.
+	// Guarded tells whether a failover of the store would be noticed. Without, a server that lost
+	// its last writes is believed.
 	Guarded() bool
 
-	// Grace is the Q that this process uses now: the longest that a session of the namespace needs, or a longer one. It
-	// changes with Open and Renew.
+	// Grace is the Q that this process uses now: the longest that a session of the namespace needs,
+	// or a longer one. It changes with Open and Renew.
 	Grace() time.Duration
 
-	// Close ends what Attach started. It does not close the client that the caller brought, and it gives nothing back.
+	// Close ends what Attach started. It does not close the client that the caller brought, and it
+	// gives nothing back.
 	Close() error
 }
 
@@ -86,8 +93,8 @@ type Prompter interface {
 	Prompt() bool
 }
 
-// A Queuer is a Namespace in which lock calls may have to wait for a connection before they are sent.
-// Lock heeds [LockRequest.Limit].
+// A Queuer is a Namespace in which lock calls may have to wait for a connection before they are
+// sent. Lock heeds [LockRequest.Limit].
 type Queuer interface {
 	Queues() bool
 }
@@ -98,8 +105,8 @@ type Spreader interface {
 	Spread() bool
 }
 
-// A Mute is a Namespace that reports whether it delivers no messages at all, because its store has none: callers that wait ask
-// again by their timers. Listen calls handle once then, with a [Gap].
+// A Mute is a Namespace that reports whether it delivers no messages at all, because its store has
+// none: callers that wait ask again by their timers. Listen calls handle once then, with a [Gap].
 type Mute interface {
 	Mute() bool
 }
@@ -108,8 +115,8 @@ type Mute interface {
 // messages its calls cause. There may be another way than the store's to the processes that they
 // are for.
 type Courier interface {
-	// Carry has messages handed to send from now on: each after the transition that causes it has taken effect, in the goroutine of
-	// the call. send must not block.
+	// Carry has messages handed to send from now on: each after the transition that causes it has
+	// taken effect, in the goroutine of the call. send must not block.
 	Carry(send Sender)
 }
 
@@ -125,9 +132,9 @@ func (send Sender) to(session string, m Message) {
 // A Burier is a Namespace that keeps the guardians of a session, and buries it on their votes:
 // docs/takeover.md has the rules. In another Namespace a session ends by its expiry only.
 type Burier interface {
-	// Bury ends the session, as if it had expired, if version is the recorded version of its guardians
-	// and enough members of that set are among voters. Never in Grace. A session that is dead already
-	// is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
+	// Bury ends the session, as if it had expired, if version is the recorded version of its
+	// guardians and enough members of that set are among voters. Never in Grace. A session that is
+	// dead already is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
 	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
 }
 
@@ -143,16 +150,17 @@ type Burial struct {
 // process, or after the session before has died. Its ID is random and never used again.
 // Liveness belongs to it: one renewal keeps alive whatever the session holds.
 type SessionStore interface {
-	// Open creates the session, or renews it if it exists. The answer is as Renew's. Errors: [ErrWait] if other sessions
-	// use a shorter Grace than this one needs.
+	// Open creates the session, or renews it if it exists. The answer is as Renew's. Errors:
+	// [ErrWait] if other sessions use a shorter Grace than this one needs.
 	Open(ctx context.Context, session string, r Registration) (Renewal, error)
 
-	// Renew extends the session if it exists and has not expired; in Grace it recreates it. Not Alive means that it
-	// has expired for ever.
+	// Renew extends the session if it exists and has not expired; in Grace it recreates it. Not
+	// Alive means that it has expired for ever.
 	Renew(ctx context.Context, session string, r Registration) (Renewal, error)
 
-	// Dead asks whether a session has expired. Only its word may be used to evict a session (rule 2). Never dead in Grace.
-	// by is the caller's own session, as Registration.Seen: a table that has older data of it is in Grace.
+	// Dead asks whether a session has expired. Only its word may be used to evict a session (rule
+	// 2). Never dead in Grace. by is the caller's own session, as Registration.Seen: a table that
+	// has older data of it is in Grace.
 	Dead(ctx context.Context, session string, by Stamp) (Liveness, error)
 
 	// List returns the sessions that have not expired, each with its Info. In Grace it also returns
@@ -162,7 +170,8 @@ type SessionStore interface {
 	// Rotate makes a new secret the first of the namespace's. Two earlier ones are kept.
 	Rotate(ctx context.Context) error
 
-	// CloseSession deletes the session. To be called only when its partitions were demoted and its holds released.
+	// CloseSession deletes the session. To be called only when its partitions were demoted and its
+	// holds released.
 	CloseSession(ctx context.Context, session string) error
 }
 
@@ -171,19 +180,20 @@ type Registration struct {
 	TTL  time.Duration // the session expires this long after Open or Renew
 	Info string        // published in List; the arbiter does not look at it
 
-	// Guardians replace the recorded ones if their version is later, in a Namespace that is a [Burier]. A
-	// session that is recreated in Grace has these.
+	// Guardians replace the recorded ones if their version is later, in a Namespace that is a
+	// [Burier]. A session that is recreated in Grace has these.
 	Guardians Guardians
 
-	// Seen is the Expiry of the session's last Renewal, 0: none. A table in which the session expires much sooner has older
-	// data under the identity of the present server, as from a backup. Then Grace begins.
+	// Seen is the Expiry of the session's last Renewal, 0: none. A table in which the session
+	// expires much sooner has older data under the identity of the present server, as from a
+	// backup. Then Grace begins.
 	Seen int64
 
 	Round RoundCall // in a Namespace that is a [Rounder]
 }
 
-// Guardians are sessions that promise not to declare another session dead, for a while after each of
-// its pings. The zero Guardians is none: only its expiry ends the session then.
+// Guardians are sessions that promise not to declare another session dead, for a while after each
+// of its pings. The zero Guardians is none: only its expiry ends the session then.
 type Guardians struct {
 	Version uint32   // rises with each change of Set; no version is used for two sets
 	Set     []string // sessions, five at most, without blanks and commas
@@ -201,8 +211,8 @@ type Renewal struct {
 	Server string        // identity of the server that answered; empty if the arbiter is not guarded. Another one: Grace began
 	Grace  time.Duration // left of the session table's Grace, 0 outside
 
-	// Sessions is how many there are, if Alive, those that have expired among them until they are swept, as by Open and List. A caller that has
-	// seen as many need not List them.
+	// Sessions is how many there are, if Alive, those that have expired among them until they are
+	// swept, as by Open and List. A caller that has seen as many need not List them.
 	Sessions int
 
 	Secrets Secrets // of the namespace, if Alive
@@ -211,7 +221,8 @@ type Renewal struct {
 
 	Length int64 // the namespace's Grace in milliseconds, which all processes are to use. Namespaces heed it by themselves
 
-	// Expiry is when the session expires, if Alive, by the arbiter's clock. It is for Registration.Seen and Stamp only.
+	// Expiry is when the session expires, if Alive, by the arbiter's clock. It is for
+	// Registration.Seen and Stamp only.
 	Expiry int64
 
 	Round Round // of the table, if Alive, in a Namespace that is a [Rounder]
@@ -229,25 +240,28 @@ type PartitionStore interface {
 	// Load reads the record.
 	Load(ctx context.Context, p uint32) (Record, error)
 
-	// Acquire makes me the owner if the record is still at the expected epoch and is Shared, or Owned by the expected
-	// owner, which the caller has seen dead. The answer carries all rows, which the new owner must respect.
-	// Verdicts: Granted, Conflict, InGrace.
+	// Acquire makes me the owner if the record is still at the expected epoch and is Shared, or
+	// Owned by the expected owner, which the caller has seen dead. The answer carries all rows,
+	// which the new owner must respect. Verdicts: Granted, Conflict, InGrace.
 	Acquire(ctx context.Context, p uint32, me string, expect Expect) (Acquisition, error)
 
-	// Demote ends my ownership: the record becomes Shared, and the rows are replaced by the owner's table of holds.
-	// Verdicts: Granted, Stale, InGrace.
+	// Demote ends my ownership: the record becomes Shared, and the rows are replaced by the owner's
+	// table of holds. Verdicts: Granted, Stale, InGrace.
 	Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]Row) (Demotion, error)
 
-	// DemoteUnserved is Demote for a record that names me although I do not serve it: it keeps the rows (rule 6).
+	// DemoteUnserved is Demote for a record that names me although I do not serve it: it keeps the
+	// rows (rule 6).
 	DemoteUnserved(ctx context.Context, p uint32, me string, epoch uint32) (Demotion, error)
 
-	// Witness tells of a token, or with its number 0 of an epoch, that the caller has seen in the partition: in an answer
-	// that came before this call was made. A record that is below it is old data under the identity of the present
-	// server, as from a backup. Then Grace begins, and the record is raised, so that tokens rise. The answer is the record
-	// afterwards. No partition is in Grace for longer because others tell of it, too.
+	// Witness tells of a token, or with its number 0 of an epoch, that the caller has seen in the
+	// partition: in an answer that came before this call was made. A record that is below it is old
+	// data under the identity of the present server, as from a backup. Then Grace begins, and the
+	// record is raised, so that tokens rise. The answer is the record afterwards. No partition is
+	// in Grace for longer because others tell of it, too.
 	Witness(ctx context.Context, p uint32, seen Token) (Record, error)
 
-	// Revoke asks the owner of that epoch to demote, by a mark in the record and a message. by is for the owner's log.
+	// Revoke asks the owner of that epoch to demote, by a mark in the record and a message. by is
+	// for the owner's log.
 	Revoke(ctx context.Context, p uint32, epoch uint32, by string) error
 }
 
@@ -275,30 +289,32 @@ type Demotion struct {
 type HoldStore interface {
 	// Lock takes the key for a session. Verdicts: Granted, Held, Promised, Owned, InGrace.
 	//
-	// Granted comes with a block of fencing tokens. On Held and Promised a caller that waits is queued, in order of
-	// arrival; it will get one message of kind [Wake] when its turn has come, and has to call Lock again, with the same
-	// request, within [PromiseFor]. Messages get lost: it should also call again by a timer. On Held the holder
-	// gets a message of kind [Ask].
+	// Granted comes with a block of fencing tokens. On Held and Promised a caller that waits is
+	// queued, in order of arrival; it will get one message of kind [Wake] when its turn has come,
+	// and has to call Lock again, with the same request, within [PromiseFor]. Messages get lost: it
+	// should also call again by a timer. On Held the holder gets a message of kind [Ask].
 	Lock(ctx context.Context, r LockRequest) (LockAnswer, error)
 
 	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the
 	// same requests out of the queues; where this frees a key it wakes the first waiter, and the
 	// partition's owner, if there is one, gets a [Freed]. A row or waiter that does not exist is no
-	// error. The releases are sent in one go, but each is atomic only by itself, and has an error of
-	// its own, in the order of the releases. Nil: all were executed.
+	// error. The releases are sent in one go, but each is atomic only by itself, and has an error
+	// of its own, in the order of the releases. Nil: all were executed.
 	Unlock(ctx context.Context, releases []Release) []error
 
-	// Restore writes the rows of holds that are in force, unless they are there already. Each Claims is sent in one go
-	// with the others. It is atomic by itself up to [MaxClaims] holds, beyond that in parts, and has an error of its
-	// own. There is one Restored for each Claims, in the same order. Verdicts: Granted, Lost.
+	// Restore writes the rows of holds that are in force, unless they are there already. Each
+	// Claims is sent in one go with the others. It is atomic by itself up to [MaxClaims] holds,
+	// beyond that in parts, and has an error of its own. There is one Restored for each Claims, in
+	// the same order. Verdicts: Granted, Lost.
 	Restore(ctx context.Context, claims []Claims) []Restored
 
-	// ReclaimOwners restores, in Grace, records of an owner. Each is atomic by itself, and has an error of its own. There
-	// is one Reclaimed for each Ownership, in the same order. Verdicts: Granted, Lost.
+	// ReclaimOwners restores, in Grace, records of an owner. Each is atomic by itself, and has an
+	// error of its own. There is one Reclaimed for each Ownership, in the same order. Verdicts:
+	// Granted, Lost.
 	ReclaimOwners(ctx context.Context, me string, owned []Ownership) []Reclaimed
 
-	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself, and has an error of its own.
-	// There is one State for each Read, in the same order.
+	// Verify reads records, and rows in them, in one go. Each partition is atomic by itself, and
+	// has an error of its own. There is one State for each Read, in the same order.
 	Verify(ctx context.Context, reads []Read) []State
 }
 

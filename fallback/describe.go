@@ -11,11 +11,11 @@ import (
 // ErrNoNamespace: no process has used a namespace of that name here.
 var ErrNoNamespace = errors.New("fallback: there is no such namespace")
 
-// A Describer is an [Arbiter] that tells the settings of a namespace, and changes nothing. It is for programs that observe: Attach
-// makes a namespace that does not exist.
+// A Describer is an [Arbiter] that tells the settings of a namespace, and changes nothing. It is
+// for programs that observe: Attach makes a namespace that does not exist.
 type Describer interface {
-	// Describe returns the settings that are in force, without Lease. It blocks until ctx ends at most. Errors:
-	// [ErrNoNamespace]; anything else means that the store could not be asked.
+	// Describe returns the settings that are in force, without Lease. It blocks until ctx ends at
+	// most. Errors: [ErrNoNamespace]; anything else means that the store could not be asked.
 	Describe(ctx context.Context, namespace string) (Settings, error)
 }
 

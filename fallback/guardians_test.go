@@ -116,7 +116,8 @@ func TestGuardians_AreRefusedIfMalformed(t *testing.T) {
 	}
 }
 
-// A session that was buried and lives knows more than the table seems to: it must not take that for lost data, nor come back in Grace.
+// A session that was buried and lives knows more than the table seems to: it must not take that for
+// lost data, nor come back in Grace.
 func TestBury_IsNoLostData(t *testing.T) {
 	r := guarded()
 	seen := r.now.Now + ttl

@@ -8,10 +8,10 @@ import (
 )
 
 // ErrWait: the session was not opened, because it needs a longer Grace than others use. They take
-// it over with their next renewals, and those that have ended are gone after their time to live, which
-// is less than Grace. To be tried again, after a second: by then a server's replicas know of it. It is
-// also matched by the error of a table that is too large, until this process knows that none of its
-// sessions has ended.
+// it over with their next renewals, and those that have ended are gone after their time to live,
+// which is less than Grace. To be tried again, after a second: by then a server's replicas know of
+// it. It is also matched by the error of a table that is too large, until this process knows that
+// none of its sessions has ended.
 var ErrWait = fmt.Errorf("fallback: sessions of the namespace use a shorter Grace than this process needs, and take the longer one over " +
 	"with their next renewals: the session is opened then")
 
@@ -83,8 +83,8 @@ func markGrace(mark, field string) int64 {
 	return d.Milliseconds()
 }
 
-// setGrace changes the mark's Grace. The mark keeps the one that the namespace was formatted with, and
-// when it was raised last, in Unix milliseconds; 0: it was lowered after that.
+// setGrace changes the mark's Grace. The mark keeps the one that the namespace was formatted with,
+// and when it was raised last, in Unix milliseconds; 0: it was lowered after that.
 func (s *Sessions) setGrace(ms, raised int64) {
 	was := s.formattedWith()
 	mark, _, _ := strings.Cut(s.Format, " was=")
@@ -97,7 +97,8 @@ func (s *Sessions) setGrace(ms, raised int64) {
 	s.Format = fmt.Sprintf("%s was=%dms raised=%d", strings.Join(f, " "), was, raised)
 }
 
-// raised is when the mark's Grace was raised last. A session that it was raised for may not be open yet.
+// raised is when the mark's Grace was raised last. A session that it was raised for may not be open
+// yet.
 func (s *Sessions) raised() int64 {
 	_, at, _ := strings.Cut(s.Format, " raised=")
 	ms, _ := strconv.ParseInt(at, 10, 64) // 0 if there is none
@@ -174,8 +175,8 @@ func (s *Sessions) survey() (least, most int64) {
 	return least, most
 }
 
-// lower makes the mark's Grace the longest that a session needs. In the table's Grace it may not know
-// all of them, and for as long as a Grace after a raise there may be one that is not open yet.
+// lower makes the mark's Grace the longest that a session needs. In the table's Grace it may not
+// know all of them, and for as long as a Grace after a raise there may be one that is not open yet.
 func (s *Sessions) lower(m Moment, needs int64) {
 	if q := s.Grace(); s.GraceEnd == 0 && needs > 0 && needs < q && m.Now >= s.raised()+q {
 		s.setGrace(needs, 0)

@@ -6,20 +6,22 @@ import (
 	"time"
 )
 
-// Mark is what a formatted namespace says about itself. Whatever would make two processes disagree on what a
-// record means is in it.
+// Mark is what a formatted namespace says about itself. Whatever would make two processes disagree
+// on what a record means is in it.
 func (s Settings) Mark(guarded bool) string {
 	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
 
-// openedOnAll is how the mark of a namespace begins in which a session counts once all replicas of the server have it. Versions that do not
-// know it refuse it.
+// openedOnAll is how the mark of a namespace begins in which a session counts once all replicas of
+// the server have it. Versions that do not know it refuse it.
 const openedOnAll = "holdfast/2 openings=all"
 
-// MarkOpenings makes a mark that of a namespace in which a session counts once all replicas of the server have it (E7): see Rounder.Openings.
+// MarkOpenings makes a mark that of a namespace in which a session counts once all replicas of the
+// server have it (E7): see Rounder.Openings.
 func MarkOpenings(mark string) string { return strings.Replace(mark, "holdfast/1", openedOnAll, 1) }
 
-// CutOpenings is the inverse of MarkOpenings. It reports false for the mark of another namespace, which it returns as it is.
+// CutOpenings is the inverse of MarkOpenings. It reports false for the mark of another namespace,
+// which it returns as it is.
 func CutOpenings(mark string) (rest string, ok bool) {
 	if rest, ok = strings.CutPrefix(mark, openedOnAll); ok {
 		return "holdfast/1" + rest, true
@@ -33,8 +35,8 @@ func (s Settings) mark(grace time.Duration) string {
 	return s.Mark(true)
 }
 
-// Adopt returns the settings that are in force at first in a namespace with that mark: all its processes use the
-// longest Grace that one needs.
+// Adopt returns the settings that are in force at first in a namespace with that mark: all its
+// processes use the longest Grace that one needs.
 func (s Settings) Adopt(mark string, guarded bool) (Settings, error) {
 	theirs, ours := markFields(mark), markFields(s.Mark(guarded))
 	grace, err := time.ParseDuration(theirs["grace"])

@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// Memory is the embedded arbiter: the transitions under one mutex, in this process. It is for tests, demos and programs
-// of one process; coordinators that share a Memory exclude each other as they would over Redis. It starts empty, so
-// the namespaces in it are new and have no Grace at first.
+// Memory is the embedded arbiter: the transitions under one mutex, in this process. It is for
+// tests, demos and programs of one process; coordinators that share a Memory exclude each other as
+// they would over Redis. It starts empty, so the namespaces in it are new and have no Grace at
+// first.
 //
-// Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of the store in
-// a synctest bubble.
+// Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of
+// the store in a synctest bubble.
 type Memory struct {
 	mu        sync.Mutex               // protects what follows, and every namespace's state
 	server    int                      // which server process this is; Restore starts another
@@ -44,8 +45,9 @@ func NewMemory() *Memory {
 	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[[2]string]*listener)}
 }
 
-// OpenOnReplicas makes the namespaces that are made from now on such in which a session counts once all replicas have it: what Restore puts in
-// the place of the state may lack renewals, but no session. See Rounder.Openings.
+// OpenOnReplicas makes the namespaces that are made from now on such in which a session counts once
+// all replicas have it: what Restore puts in the place of the state may lack renewals, but no
+// session. See Rounder.Openings.
 func (a *Memory) OpenOnReplicas() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -376,7 +378,8 @@ func (n *memory) Witness(ctx context.Context, p uint32, seen Token) (r Record, e
 	return r, err
 }
 
-// Carry implements [Courier], for wrappers that are [Mute]. Listen gets none of this process's messages then.
+// Carry implements [Courier], for wrappers that are [Mute]. Listen gets none of this process's
+// messages then.
 func (n *memory) Carry(send Sender) {
 	n.arbiter.mu.Lock()
 	defer n.arbiter.mu.Unlock()
@@ -415,7 +418,8 @@ func (n *memory) Listen(ctx context.Context, session string, handle func(Message
 	}), nil
 }
 
-// maxUndelivered bounds what a listener keeps for a slow handler; beyond it messages are lost, and a Gap says so.
+// maxUndelivered bounds what a listener keeps for a slow handler; beyond it messages are lost, and
+// a Gap says so.
 const maxUndelivered = 4096
 
 // listener decouples a handler from the mutex under which messages arise.

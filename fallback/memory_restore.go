@@ -19,11 +19,13 @@ func (a *Memory) Snapshot() *Snapshot {
 	return &Snapshot{cloneSpaces(a.spaces)}
 }
 
-// Restore makes the Memory another server, as after a failover: it has the state of the snapshot, and lost
-// everything later. A nil snapshot is a server that restarted empty. Messages under way are lost.
+// Restore makes the Memory another server, as after a failover: it has the state of the snapshot,
+// and lost everything later. A nil snapshot is a server that restarted empty. Messages under way
+// are lost.
 func (a *Memory) Restore(s *Snapshot) { a.RestoreSessions(s, func(uint32) bool { return true }) }
 
-// RestoreSessions is Restore of the server of the sessions, and of some partitions: the one of the others stays as it is.
+// RestoreSessions is Restore of the server of the sessions, and of some partitions: the one of the
+// others stays as it is.
 func (a *Memory) RestoreSessions(s *Snapshot, which func(p uint32) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,7 +52,8 @@ func (a *Memory) RestoreSessions(s *Snapshot, which func(p uint32) bool) {
 	}
 }
 
-// replicate is called when a session counts: all replicas have it as it was opened, if that is how the namespace was made.
+// replicate is called when a session counts: all replicas have it as it was opened, if that is how
+// the namespace was made.
 func (s *memorySpace) replicate(id string) {
 	if _, known := s.opened[id]; known || !s.sessions.opened() || !guard.OnReplicas {
 		return
@@ -71,7 +74,8 @@ func (s *memorySpace) keep(opened map[string]Member) {
 	s.opened = opened
 }
 
-// RestorePartitions is Restore of the server of some partitions: the one of the sessions, and of the others, stays as it is.
+// RestorePartitions is Restore of the server of some partitions: the one of the sessions, and of
+// the others, stays as it is.
 func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +101,8 @@ func (a *Memory) RestorePartitions(s *Snapshot, which func(p uint32) bool) {
 	}
 }
 
-// Fork returns a Memory with the same state and identity, which no session listens to: a server that was deposed, and goes on.
+// Fork returns a Memory with the same state and identity, which no session listens to: a server
+// that was deposed, and goes on.
 func (a *Memory) Fork() *Memory {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,8 +118,8 @@ func (a *Memory) of(m Moment, p uint32) Moment {
 	return m
 }
 
-// Rewind gives the Memory the state of the snapshot, and keeps its identity: as when a backup is restored into a server that
-// runs.
+// Rewind gives the Memory the state of the snapshot, and keeps its identity: as when a backup is
+// restored into a server that runs.
 func (a *Memory) Rewind(s *Snapshot) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// memoryResults is the results of a namespace. Its values are never changed, so that copies may share them.
+// memoryResults is the results of a namespace. Its values are never changed, so that copies may
+// share them.
 type memoryResults struct {
 	all   map[resultKey]memoryResult
 	sweep int // with so many of them, those that have expired are removed
@@ -46,7 +47,8 @@ func (r *memoryResults) save(now int64, k resultKey, x memoryResult) Verdict {
 	}
 	r.all[k] = x
 	if len(r.all) > r.sweep {
-		// Whenever there are twice as many as were left the last time: values without requests cost no memory in the end.
+		// Whenever there are twice as many as were left the last time: values without requests cost
+		// no memory in the end.
 		maps.DeleteFunc(r.all, func(_ resultKey, x memoryResult) bool { return now >= x.expires })
 		r.sweep = max(64, 2*len(r.all))
 	}

@@ -102,7 +102,8 @@ func TestSnapshotIsACopy(t *testing.T) {
 	}
 }
 
-// A listener that does not keep up loses messages, and is told so; the arbiter does not wait for it.
+// A listener that does not keep up loses messages, and is told so; the arbiter does not wait for
+// it.
 func TestSlowListenerIsToldOfAGap(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		n := attachMemory(t, fallback.NewMemory())

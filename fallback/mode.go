@@ -7,15 +7,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Mode is what a hold of a key lets its holder do, and so which other holds of the key it stands beside. The zero Mode is
-// exclusive: it stands beside none.
+// A Mode is what a hold of a key lets its holder do, and so which other holds of the key it stands
+// beside. The zero Mode is exclusive: it stands beside none.
 type Mode struct {
 	Kind ModeKind
 	N    uint32 // Permits: so many
 	Of   uint32 // Permits: of so many; all holds of the key have the same
 
-	// Block is the block that the permits are of, "" if they are of none. A holder that needs fewer of a block gets another hold of
-	// it, of fewer, and then gives the first one back: holds of one block count as the largest of them.
+	// Block is the block that the permits are of, "" if they are of none. A holder that needs fewer
+	// of a block gets another hold of it, of fewer, and then gives the first one back: holds of one
+	// block count as the largest of them.
 	Block string
 }
 
@@ -29,26 +30,30 @@ const (
 	Permits   ModeKind = 'p' // stands beside other Permits, as long as their sum is at most Of
 	unknown   ModeKind = '?' // of a later version of this package; stands beside none
 
-	// Downgraded is Shared, for a session that has the exclusive hold. It is granted beside that one, and before the holds that wait.
-	// The session then gives the exclusive hold back. No other hold is granted until it has: both are in the way.
+	// Downgraded is Shared, for a session that has the exclusive hold. It is granted beside that
+	// one, and before the holds that wait. The session then gives the exclusive hold back. No other
+	// hold is granted until it has: both are in the way.
 	Downgraded ModeKind = 'd'
 )
 
-// The name of a hold says its mode. An exclusive one has the key as its name. Any other has a name of its own, which begins with
-// the key: so two holds of one name exclude each other, as ever, and only what grants a hold looks at the key's other names.
+// The name of a hold says its mode. An exclusive one has the key as its name. Any other has a name
+// of its own, which begins with the key: so two holds of one name exclude each other, as ever, and
+// only what grants a hold looks at the key's other names.
 //
 //	key NUL mode holder NUL 0xff
 //
 // The mode is "s", "d", or "p", n, "/", N and "/". A text of that form must not be used as a key.
 const nameEnd = "\x00\xff"
 
-// NameLen is by how many bytes a name is longer than its key, at most, if the holder has MaxHolder bytes.
+// NameLen is by how many bytes a name is longer than its key, at most, if the holder has MaxHolder
+// bytes.
 const (
 	MaxHolder = 24
 	NameLen   = 1 + len("p4294967295/4294967295/") + MaxHolder + len(nameEnd)
 )
 
-// IsName reports whether a text is the name of a hold that is not exclusive. It must not be used as a key.
+// IsName reports whether a text is the name of a hold that is not exclusive. It must not be used as
+// a key.
 func IsName(name string) bool {
 	if len(name) == 0 || name[len(name)-1] != 0xff { // as a rule
 		return false
@@ -57,11 +62,13 @@ func IsName(name string) bool {
 	return spec != ""
 }
 
-// SharedName is the name of a shared hold of the key. Each process uses holders of its own, 1 to MaxHolder letters, digits and slashes, and
-// another one for each hold that it has of the key at the same time.
+// SharedName is the name of a shared hold of the key. Each process uses holders of its own, 1 to
+// MaxHolder letters, digits and slashes, and another one for each hold that it has of the key at
+// the same time.
 func SharedName(key, holder string) string { return key + "\x00s" + holder + nameEnd }
 
-// DowngradedName is the name of a hold for a holder that has the key's exclusive one. See [Downgraded].
+// DowngradedName is the name of a hold for a holder that has the key's exclusive one. See
+// [Downgraded].
 func DowngradedName(key, holder string) string { return key + "\x00d" + holder + nameEnd }
 
 // PermitsName is the name of a hold of n permits of the key's N.
@@ -69,8 +76,8 @@ func PermitsName(key string, n, of uint32, holder string) string {
 	return key + "\x00p" + strconv.FormatUint(uint64(n), 10) + "/" + strconv.FormatUint(uint64(of), 10) + "/" + holder + nameEnd
 }
 
-// BlockName is the name of a hold of n permits of the key's N that are a block of its holder's. A holder uses another number for
-// each of its blocks, of ten digits at most: below 36^10.
+// BlockName is the name of a hold of n permits of the key's N that are a block of its holder's. A
+// holder uses another number for each of its blocks, of ten digits at most: below 36^10.
 func BlockName(key string, n, of uint32, holder string, number uint64) string {
 	return PermitsName(key, n, of, holder+"/"+strconv.FormatUint(number, 36))
 }
@@ -154,7 +161,8 @@ func (m Mode) Beside(others ...Mode) bool {
 	return len(others) == 0 || sum <= uint64(m.Of) || m.Kind == Shared || m.Kind == Permits && m.sum(others) <= uint64(m.Of)
 }
 
-// sum returns how many permits the holds are together: those of one block are as many as the largest of them.
+// sum returns how many permits the holds are together: those of one block are as many as the
+// largest of them.
 func (m Mode) sum(others []Mode) (sum uint64) {
 	largest := map[string]uint32{m.Block: m.N}
 	if m.Block == "" {
@@ -177,7 +185,8 @@ func (m Mode) sum(others []Mode) (sum uint64) {
 	return sum
 }
 
-// Shrinks reports whether a hold of the mode is one of fewer permits, or as many, of the block that another hold is of.
+// Shrinks reports whether a hold of the mode is one of fewer permits, or as many, of the block that
+// another hold is of.
 func (m Mode) Shrinks(o Mode) bool {
 	return m.Block != "" && m.Block == o.Block && m.N <= o.N && m.Of == o.Of
 }

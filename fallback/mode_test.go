@@ -65,8 +65,8 @@ func TestMode_Beside(t *testing.T) {
 	}
 }
 
-// TestLock_Downgraded checks that a session that has the exclusive hold is let in as a reader, before those that wait, and that
-// no other is while it has both.
+// TestLock_Downgraded checks that a session that has the exclusive hold is let in as a reader,
+// before those that wait, and that no other is while it has both.
 func TestLock_Downgraded(t *testing.T) {
 	l := newLab(t)
 	s, d := fallback.SharedName, fallback.DowngradedName
@@ -95,7 +95,8 @@ func TestLock_Downgraded(t *testing.T) {
 	locked("k", "c", fallback.Granted)
 }
 
-// TestLock_Behind checks that a reader is told whether a writer that waits is all that is in its way.
+// TestLock_Behind checks that a reader is told whether a writer that waits is all that is in its
+// way.
 func TestLock_Behind(t *testing.T) {
 	l := newLab(t)
 	locked := func(name, session string, want fallback.Verdict, behind bool) {
@@ -121,8 +122,9 @@ func TestLock_Behind(t *testing.T) {
 	locked(s("k", "e"), "e", fallback.Granted, false)
 }
 
-// TestLock_Block checks that a holder that has permits of a block is let in with fewer of it, before those that wait, also where there are
-// no others, and that the rest is free when it has given the larger hold back.
+// TestLock_Block checks that a holder that has permits of a block is let in with fewer of it,
+// before those that wait, also where there are no others, and that the rest is free when it has
+// given the larger hold back.
 func TestLock_Block(t *testing.T) {
 	l := newLab(t)
 	b := func(n uint32, holder string, number uint64) string {

@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// put writes a row. A name that is no key is entered at its key as well, and stays there as long as it has a row.
+// put writes a row. A name that is no key is entered at its key as well, and stays there as long as
+// it has a row.
 func (p *Partition) put(name string, row Row) {
 	if p.Rows == nil {
 		p.Rows = make(map[string]Row)
@@ -60,9 +61,10 @@ func (p *Partition) enterNames() {
 	}
 }
 
-// inTheWay returns the names of the holds that one of a name must not be granted beside: the one that has that name; and those of
-// the key's other names, of modes that do not let it in, in the order in which they came, an exclusive one first. The exclusive hold of
-// the session itself is not in the way of a Downgraded one.
+// inTheWay returns the names of the holds that one of a name must not be granted beside: the one
+// that has that name; and those of the key's other names, of modes that do not let it in, in the
+// order in which they came, an exclusive one first. The exclusive hold of the session itself is not
+// in the way of a Downgraded one.
 func (p *Partition) inTheWay(name, session string) (names []string) {
 	if _, held := p.Rows[name]; held {
 		names = append(names, name)
@@ -96,8 +98,8 @@ func (p *Partition) downgrades(key string, m Mode, session string) bool {
 	return m.Kind == Downgraded && held && (row.Session == session || !guard.Downgrades)
 }
 
-// before reports whether a hold is granted before those that wait: the session has the exclusive one, or the holder more permits of
-// the same block.
+// before reports whether a hold is granted before those that wait: the session has the exclusive
+// one, or the holder more permits of the same block.
 func (p *Partition) before(key, spec, session string) bool {
 	mine := modeOf(spec)
 	if mine.Block == "" {
@@ -106,7 +108,8 @@ func (p *Partition) before(key, spec, session string) bool {
 	return slices.ContainsFunc(p.Names[key], func(s string) bool { return mine.Shrinks(modeOf(s)) })
 }
 
-// otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name, or one of them is no Permits.
+// otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name,
+// or one of them is no Permits.
 func otherSize(name string, way []string) uint32 {
 	_, mine := Split(name)
 	for _, w := range way {

@@ -90,8 +90,8 @@ func TestObserver_RenewalsSweepNothingInGrace(t *testing.T) {
 	})
 }
 
-// A full table lets a process in once that has seen for long enough which sessions have ended. Where
-// they live, the process is refused then.
+// A full table lets a process in once that has seen for long enough which sessions have ended.
+// Where they live, the process is refused then.
 func TestObserver_AFullTable(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

@@ -161,7 +161,8 @@ func TestObserver_GraceIsCountedByEach(t *testing.T) {
 	})
 }
 
-// A failover begins another Grace, also if the data are in one, and if the process that notices sees that one for the first time.
+// A failover begins another Grace, also if the data are in one, and if the process that notices
+// sees that one for the first time.
 func TestObserver_AFailoverInGraceBeginsAnother(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()
@@ -177,7 +178,8 @@ func TestObserver_AFailoverInGraceBeginsAnother(t *testing.T) {
 	})
 }
 
-// A session that has ended is dead in the end also where the store has lost its last renewals, for the processes that have seen them.
+// A session that has ended is dead in the end also where the store has lost its last renewals, for
+// the processes that have seen them.
 func TestObserver_ASessionOfOlderDataDies(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

@@ -11,14 +11,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Moment is what the arbiter knows when it executes an operation: the only way in which time and the outside world
-// reach the transitions.
+// A Moment is what the arbiter knows when it executes an operation: the only way in which time and
+// the outside world reach the transitions.
 type Moment struct {
 	Now    int64  // the server's clock, Unix milliseconds
 	Server string // name of the server; changes whenever its process or its role may have changed. Never empty
 	Grace  int64  // Q in milliseconds
 
-	// A server may also change its name for no such reason. Then Process stays, and Successor is false.
+	// A server may also change its name for no such reason. Then Process stays, and Successor is
+	// false.
 	Process   string // the server's process; empty: not known
 	Successor bool   // the server went on with the data of another one when it took its name, or may have
 }
@@ -28,9 +29,10 @@ func (m Moment) renamed(process string) bool {
 	return m.Process != "" && m.Process == process && !m.Successor
 }
 
-// A Partition is the record of one partition with its rows: what is lost or kept as one. The zero Partition is one that
-// the server has lost. Its methods are the transitions of the protocol; they are deterministic, and an arbiter runs each
-// of them atomically. The messages that a transition causes are handed to send, which may be nil.
+// A Partition is the record of one partition with its rows: what is lost or kept as one. The zero
+// Partition is one that the server has lost. Its methods are the transitions of the protocol; they
+// are deterministic, and an arbiter runs each of them atomically. The messages that a transition
+// causes are handed to send, which may be nil.
 type Partition struct {
 	Owner    string
 	Epoch    uint32
@@ -55,7 +57,8 @@ type Waiter struct {
 
 func (w Waiter) is(x Waiter) bool { return w.Identity == x.Identity && w.Spec == x.Spec }
 
-// Format creates the record of a new namespace, if there is none, in Grace for the milliseconds given.
+// Format creates the record of a new namespace, if there is none, in Grace for the milliseconds
+// given.
 func (p *Partition) Format(m Moment, grace int64) {
 	if p.Server == "" {
 		*p = Partition{Server: m.Server, Process: m.Process, GraceEnd: m.Now + grace}
@@ -63,8 +66,9 @@ func (p *Partition) Format(m Moment, grace int64) {
 	p.enter(m)
 }
 
-// enter comes before everything else: it notices a server that is not the one that wrote the record, and the end of
-// Grace. A server that has only changed its name gives a partition without an owner its next epoch, as the end of Grace does.
+// enter comes before everything else: it notices a server that is not the one that wrote the
+// record, and the end of Grace. A server that has only changed its name gives a partition without
+// an owner its next epoch, as the end of Grace does.
 func (p *Partition) enter(m Moment) {
 	if !guard.Grace {
 		m.Grace = 0
@@ -98,8 +102,9 @@ func (p *Partition) endGrace(m Moment) {
 	}
 }
 
-// Refuses returns an error if no epoch can be made of the server's clock, or none is left. An arbiter asks before each
-// operation: an epoch far ahead would stay so for ever. The error matches [ErrRefused].
+// Refuses returns an error if no epoch can be made of the server's clock, or none is left. An
+// arbiter asks before each operation: an epoch far ahead would stay so for ever. The error matches
+// [ErrRefused].
 func (p *Partition) Refuses(m Moment) error {
 	clock := m.Now/1000 - epochZero
 	switch {
@@ -121,9 +126,10 @@ const (
 // date is the day that an epoch is of, by the clock.
 func date(epoch int64) string { return time.Unix(epoch+epochZero, 0).UTC().Format(time.DateOnly) }
 
-// advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising after the
-// record was lost (I2, I6). After a Grace that ended early it is the clock at the end of the whole Grace: epochs that the deposed
-// server gave out are below that, and may be above the clock.
+// advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising
+// after the record was lost (I2, I6). After a Grace that ended early it is the clock at the end of
+// the whole Grace: epochs that the deposed server gave out are below that, and may be above the
+// clock.
 func (p *Partition) advance(m Moment, owner string) {
 	least := m.Now
 	if guard.Floor {
@@ -257,7 +263,8 @@ func (p *Partition) Lock(m Moment, r LockRequest, send Sender) LockAnswer {
 	return LockAnswer{Verdict: Granted, Record: p.record(m), Token: row.Token, Contended: p.contended(key, spec)}
 }
 
-// evict removes a hold of the key: of any name, as it may be in the way of a request that comes before the one that evicts it.
+// evict removes a hold of the key: of any name, as it may be in the way of a request that comes
+// before the one that evicts it.
 func (p *Partition) evict(key string, hold Identity) {
 	if hold == (Identity{}) {
 		return
@@ -285,14 +292,16 @@ func (p *Partition) held(m Moment, r LockRequest, way []string, send Sender) Loc
 	return LockAnswer{Verdict: Held, Record: p.record(m), Holder: p.Rows[way[0]], Size: otherSize(r.Key, way)}
 }
 
-// contended reports whether a session waits that has to wait for a hold of the mode. Shared ones do not wait for shared ones.
+// contended reports whether a session waits that has to wait for a hold of the mode. Shared ones do
+// not wait for shared ones.
 func (p *Partition) contended(key, spec string) bool {
 	reads := modeOf(spec).Reads()
 	return slices.ContainsFunc(p.Queues[key], func(w Waiter) bool { return !reads || !modeOf(w.Spec).Reads() })
 }
 
-// promise finds the waiter that a key is for, wakes it unless it is me, and drops those that were woken and did
-// not come. There is none if the first one does not fit beside the holds that there are.
+// promise finds the waiter that a key is for, wakes it unless it is me, and drops those that were
+// woken and did not come. There is none if the first one does not fit beside the holds that there
+// are.
 func (p *Partition) promise(m Moment, key string, me Waiter, send Sender) (Waiter, bool) {
 	for q := p.Queues[key]; len(q) > 0; q = p.Queues[key] {
 		w := &q[0]
@@ -365,8 +374,9 @@ func (p *Partition) Unlock(m Moment, name string, id Identity, send Sender) bool
 	return removed
 }
 
-// Adopt writes the row of a hold that the owner of an epoch answers for: if the record is still at that epoch and the
-// present row's token is lower. In Grace it reclaims the row, and the epoch. Verdicts: Granted, Lost.
+// Adopt writes the row of a hold that the owner of an epoch answers for: if the record is still at
+// that epoch and the present row's token is lower. In Grace it reclaims the row, and the epoch.
+// Verdicts: Granted, Lost.
 func (p *Partition) Adopt(m Moment, key string, row Row, owned uint32) Verdict {
 	p.enter(m)
 	if p.GraceEnd != 0 {
@@ -383,7 +393,8 @@ func (p *Partition) Adopt(m Moment, key string, row Row, owned uint32) Verdict {
 	return Granted
 }
 
-// ReclaimRow restores, in Grace, a row that the new server has lost or has older. Verdicts: Granted, Lost.
+// ReclaimRow restores, in Grace, a row that the new server has lost or has older. Verdicts:
+// Granted, Lost.
 func (p *Partition) ReclaimRow(m Moment, key string, row Row) Verdict {
 	return p.reclaim(m, key, row, 0)
 }
@@ -402,7 +413,8 @@ func (p *Partition) Restore(m Moment, holds []Claim) Restored {
 	return Restored{Verdicts: verdicts, Grace: p.record(m).Grace}
 }
 
-// reclaim is ReclaimRow of a hold that existed at the row's epoch, and at another one if that is not 0.
+// reclaim is ReclaimRow of a hold that existed at the row's epoch, and at another one if that is
+// not 0.
 func (p *Partition) reclaim(m Moment, key string, row Row, at uint32) Verdict {
 	p.enter(m)
 	now := p.Rows[key]

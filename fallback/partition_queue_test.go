@@ -104,7 +104,8 @@ func TestPromisesThatAllLapsedFreeTheKey(t *testing.T) {
 	want(t, "queues", len(l.Queues), 0)
 }
 
-// A waiter that was woken, and finds that another hold has come before it, waits again: as the last.
+// A waiter that was woken, and finds that another hold has come before it, waits again: as the
+// last.
 func TestWokenWaiterThatFindsTheKeyTakenQueuesAnew(t *testing.T) {
 	l := newLab(t)
 	l.lock("k", id("holder", 1))
@@ -128,7 +129,8 @@ func TestEvictionWakesTheFirstWaiter(t *testing.T) {
 	want(t, "queue", l.queue("k"), []fallback.Identity{id("a", 1), id("b", 1)})
 }
 
-// I6: the answer that an owner's lost Acquire would have had; to no other session, and at no other epoch.
+// I6: the answer that an owner's lost Acquire would have had; to no other session, and at no other
+// epoch.
 func TestAcquireKnowsItsOwnRetry(t *testing.T) {
 	l := newLab(t)
 	l.lock("k", id("alice", 1))
@@ -160,8 +162,9 @@ func TestAcquireHandsOutItsOwnCopyOfTheRows(t *testing.T) {
 	want(t, "rows after Demote", len(l.Rows), 1)
 }
 
-// Rule 11: a client library may send a call again whose reply was lost. A caller that is told of an owner goes there, and must not be in
-// the queue from the first time: others would wait behind it later.
+// Rule 11: a client library may send a call again whose reply was lost. A caller that is told of an
+// owner goes there, and must not be in the queue from the first time: others would wait behind it
+// later.
 func TestAWaiterThatIsToldOfAnOwnerWaitsNoMore(t *testing.T) {
 	l := newLab(t)
 	l.lock("k", id("alice", 1))

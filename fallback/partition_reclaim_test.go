@@ -42,8 +42,8 @@ func TestReclaimOwner(t *testing.T) {
 	}
 }
 
-// Reclaim by a holder: the row's token not above its own; and if epoch(token) is above the record's epoch,
-// it raises the record to it with no owner.
+// Reclaim by a holder: the row's token not above its own; and if epoch(token) is above the record's
+// epoch, it raises the record to it with no owner.
 func TestReclaimRow(t *testing.T) {
 	const e = 1_000_000
 	for _, tt := range []struct {

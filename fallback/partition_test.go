@@ -28,7 +28,8 @@ type lab struct {
 	sent []sent
 }
 
-// newLab returns a formatted partition, Shared and not in Grace, at a round time whose epoch is 1,000,000.
+// newLab returns a formatted partition, Shared and not in Grace, at a round time whose epoch is
+// 1,000,000.
 func newLab(t *testing.T) *lab {
 	l := &lab{t: t, Partition: new(fallback.Partition)}
 	l.now = fallback.Moment{Now: 1000 * (fallback.EpochZero + 1_000_000), Server: "A", Grace: quiet.Milliseconds()}
@@ -169,7 +170,8 @@ func TestEveryOperationNoticesAnotherServer(t *testing.T) {
 	}
 }
 
-// A server that takes another name, in the same process and without having followed another one, has lost nothing.
+// A server that takes another name, in the same process and without having followed another one,
+// has lost nothing.
 func TestServerThatIsRenamedIsNotInGrace(t *testing.T) {
 	for name, run := range operations {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +330,8 @@ func TestEpochIsTheClockOrOneMore(t *testing.T) {
 	}
 }
 
-// I2, with the clock as the only witness: the record is gone, and what it granted is not known any more.
+// I2, with the clock as the only witness: the record is gone, and what it granted is not known any
+// more.
 func TestTokensRiseOverTheLossOfTheRecord(t *testing.T) {
 	l := newLab(t)
 	last := l.lock("k", id("alice", 1)).Token
@@ -415,7 +418,8 @@ func TestCloneSharesNothing(t *testing.T) {
 	want(t, "row of the original", l.Rows["k"].Identity, id("c", 1))
 }
 
-// A promise that was made before the clock was set back must not keep the key for as long as the step.
+// A promise that was made before the clock was set back must not keep the key for as long as the
+// step.
 func TestAPromiseIsCutWhenTheClockStepsBack(t *testing.T) {
 	var p fallback.Partition
 	m := fallback.Moment{Now: 1_795_000_000_000, Server: "s", Grace: 12_000}

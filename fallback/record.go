@@ -10,17 +10,18 @@ import (
 
 // Errors of Attach and of operations that were not executed.
 var (
-	// ErrRefused: the server cannot be used as it is set up, or refuses this process. Trying again is of no use until an operator
-	// changes a setting; the text says which.
+	// ErrRefused: the server cannot be used as it is set up, or refuses this process. Trying again
+	// is of no use until an operator changes a setting; the text says which.
 	ErrRefused = errors.New("fallback: refused")
-	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused: existing locks stay, and new ones are
-	// refused, until an operator makes room.
+	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused:
+	// existing locks stay, and new ones are refused, until an operator makes room.
 	ErrFull = fmt.Errorf("%w: no room", ErrRefused)
-	// ErrDenied: the server does not let this process in, or do what it asks: a password, a permission.
-	// A permission that is missing is an ErrRefused, too; a password may be right again soon.
+	// ErrDenied: the server does not let this process in, or do what it asks: a password, a
+	// permission. A permission that is missing is an ErrRefused, too; a password may be right again
+	// soon.
 	ErrDenied = errors.New("denied")
-	// ErrReadOnly: the server takes no changes, as a replica does. It may have been deposed, and the
-	// client not know of the new primary yet.
+	// ErrReadOnly: the server takes no changes, as a replica does. It may have been deposed, and
+	// the client not know of the new primary yet.
 	ErrReadOnly = errors.New("read-only")
 	// ErrReplicas: the server answers, and too few of its replicas have acknowledged the change. It
 	// does not count until they have.
@@ -34,16 +35,17 @@ var (
 // PromiseFor is how long a free key is kept for the waiter that was woken for it.
 const PromiseFor = 500 * time.Millisecond
 
-// epochZero is the fixed date that epochs count seconds from: 2000-01-01 00:00:00 UTC, in Unix seconds. It is not later
-// than the clock of a synctest bubble begins, so tokens rise there, too, when a Memory loses its data.
+// epochZero is the fixed date that epochs count seconds from: 2000-01-01 00:00:00 UTC, in Unix
+// seconds. It is not later than the clock of a synctest bubble begins, so tokens rise there, too,
+// when a Memory loses its data.
 const epochZero = 946684800
 
-// EpochAt returns the lowest epoch that a transition at that time begins. Epochs are ahead of it only where a partition has
-// more than one transition per second.
+// EpochAt returns the lowest epoch that a transition at that time begins. Epochs are ahead of it
+// only where a partition has more than one transition per second.
 func EpochAt(t time.Time) int64 { return t.Unix() - epochZero }
 
-// MaxEpoch is the last epoch. All tokens of it are below 2^63, so that they are positive as signed numbers of 64 bits. The
-// clock reaches it in 2068.
+// MaxEpoch is the last epoch. All tokens of it are below 2^63, so that they are positive as signed
+// numbers of 64 bits. The clock reaches it in 2068.
 const MaxEpoch = math.MaxInt32
 
 // maxAhead is by how many seconds a server's clock may be ahead of a record's epoch: ten years.

@@ -7,30 +7,31 @@ import (
 	"time"
 )
 
-// Records is a store of small records that can be compared and swapped, such as a table of a database.
-// [NewRecords] makes an arbiter of it: the transitions of [Partition] and [Sessions] run in the process that
-// calls, and take effect if the record has not changed meanwhile.
+// Records is a store of small records that can be compared and swapped, such as a table of a
+// database. [NewRecords] makes an arbiter of it: the transitions of [Partition] and [Sessions] run
+// in the process that calls, and take effect if the record has not changed meanwhile.
 //
-// A namespace has one record for the table of sessions, and one for each partition. A key has up to 140
-// characters, none of them a blank, a brace or a control character. No record is deleted.
+// A namespace has one record for the table of sessions, and one for each partition. A key has up to
+// 140 characters, none of them a blank, a brace or a control character. No record is deleted.
 //
-// All methods are safe for concurrent use. Each blocks until ctx ends at most. A store that also has the method of an [Adviser]
-// is asked by its namespaces.
+// All methods are safe for concurrent use. Each blocks until ctx ends at most. A store that also
+// has the method of an [Adviser] is asked by its namespaces.
 type Records interface {
-	// Open makes the store ready, and is called by each Attach: it checks settings, and creates what is
-	// missing. Errors are those of [Arbiter.Attach].
+	// Open makes the store ready, and is called by each Attach: it checks settings, and creates
+	// what is missing. Errors are those of [Arbiter.Attach].
 	Open(ctx context.Context) error
 
-	// Load reads the records of some keys, each as it is at a moment during the call, and with every
-	// Swap of it that was acknowledged before the call. The moments may be different ones: no
+	// Load reads the records of some keys, each as it is at a moment during the call, and with
+	// every Swap of it that was acknowledged before the call. The moments may be different ones: no
 	// operation compares two records of one Load. All are of the server that the Look names. Values
 	// are in the order of the keys.
 	Load(ctx context.Context, keys []string) (Look, error)
 
-	// Swap writes records, each if it still has the version that the change names, and if the store is the
-	// server that Load named. done tells which were written, in the order of the changes; they are of
-	// different keys. Each change is atomic by itself. With an error it is unknown which were written,
-	// except for [ErrRefused] and [ErrNotSent]: none; and for a [SwapError], which tells it of each.
+	// Swap writes records, each if it still has the version that the change names, and if the store
+	// is the server that Load named. done tells which were written, in the order of the changes;
+	// they are of different keys. Each change is atomic by itself. With an error it is unknown
+	// which were written, except for [ErrRefused] and [ErrNotSent]: none; and for a [SwapError],
+	// which tells it of each.
 	Swap(ctx context.Context, server string, changes []Change) (done []bool, err error)
 
 	// Close ends what one Open began. A Swap that was given up may still be executed.
@@ -39,17 +40,18 @@ type Records interface {
 
 // A Look is what [Records.Load] returns.
 type Look struct {
-	// Now is the store's clock, in Unix milliseconds. It was read during the call. It counts for nothing with
-	// [RecordsOptions.NoClock].
+	// Now is the store's clock, in Unix milliseconds. It was read during the call. It counts for
+	// nothing with [RecordsOptions.NoClock].
 	Now int64
 
-	// Server names the server that answered. It stays while no acknowledged change can have been lost, also over
-	// a restart. It is another one after a failover that may have lost some. Never empty. That of a durable store is
-	// always the same.
+	// Server names the server that answered. It stays while no acknowledged change can have been
+	// lost, also over a restart. It is another one after a failover that may have lost some. Never
+	// empty. That of a durable store is always the same.
 	Server string
 
-	// Kept is for how long the store has surely lost nothing, up to now. A namespace that is missing is new if
-	// that is as long as Grace. Else it is in Grace at first, for the difference. It counts for nothing in a durable store.
+	// Kept is for how long the store has surely lost nothing, up to now. A namespace that is
+	// missing is new if that is as long as Grace. Else it is in Grace at first, for the difference.
+	// It counts for nothing in a durable store.
 	Kept time.Duration
 
 	Values []Versioned // in the order of the keys
@@ -71,20 +73,21 @@ type Change struct {
 // A Viewer is a Records of which a record can be read without Open, which makes what is missing: a
 // program that observes may have been given another store than the application's.
 type Viewer interface {
-	// View reads a record, and changes nothing. It is nil where there is none, also if Open has made
-	// nothing there. Errors are those of Open and Load.
+	// View reads a record, and changes nothing. It is nil where there is none, also if Open has
+	// made nothing there. Errors are those of Open and Load.
 	View(ctx context.Context, key string) ([]byte, error)
 }
 
-// A Messenger is a Records that delivers messages between processes. It is optional: without one, each waiter
-// asks again by its timer.
+// A Messenger is a Records that delivers messages between processes. It is optional: without one,
+// each waiter asks again by its timer.
 type Messenger interface {
 	// Send sends messages, and may lose any.
 	Send(ctx context.Context, all []Mail) error
 
-	// Receive hands the texts that are sent to the channels to handle, one at a time and in order, from a
-	// goroutine of its own, until stop is called. It calls lost where texts may be missing. It
-	// returns once it is in force. stop waits for a running handle, and may be called more than once.
+	// Receive hands the texts that are sent to the channels to handle, one at a time and in order,
+	// from a goroutine of its own, until stop is called. It calls lost where texts may be missing.
+	// It returns once it is in force. stop waits for a running handle, and may be called more than
+	// once.
 	Receive(ctx context.Context, channels []string, handle func(text string), lost func()) (stop func(), err error)
 }
 
@@ -96,39 +99,44 @@ type Mail struct {
 
 // RecordsOptions are the options of [NewRecords]. The zero value is valid, and so is a nil pointer.
 type RecordsOptions struct {
-	// ColdStart says that a store without the namespace is new, rather than one that lost it, whatever
-	// [Look.Kept] is. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a store without the namespace is new, rather than one that lost it,
+	// whatever [Look.Kept] is. For tests, demos and development, and for what makes a namespace
+	// before processes use it.
 	ColdStart bool
 
-	// Durable says that the store never loses what it has acknowledged, and that a Load has every Swap that was acknowledged
-	// before it, whichever of its members fail: [Durable]. Nothing is written for a partition before it is first used. A namespace that is
-	// missing begins with Grace, as its records may have been deleted: see ColdStart.
+	// Durable says that the store never loses what it has acknowledged, and that a Load has every
+	// Swap that was acknowledged before it, whichever of its members fail: [Durable]. Nothing is
+	// written for a partition before it is first used. A namespace that is missing begins with
+	// Grace, as its records may have been deleted: see ColdStart.
 	Durable bool
 
-	// Deposable says that a server of the store may go on after another one has taken its place, and that only its writes wait for
-	// replicas, if anything does. Then that a session is dead counts once a write has told the replicas. It counts for nothing in a
-	// durable store, of which each Load has what any member has acknowledged.
+	// Deposable says that a server of the store may go on after another one has taken its place,
+	// and that only its writes wait for replicas, if anything does. Then that a session is dead
+	// counts once a write has told the replicas. It counts for nothing in a durable store, of which
+	// each Load has what any member has acknowledged.
 	Deposable bool
 
-	// NoClock says that the store has no clock that could be read in the same step as a record. Then a process declares a session
-	// dead, or Grace over, when it has seen it stand still for long enough by its own clock. Epochs of a new namespace are of the clock
-	// of the process that makes it.
+	// NoClock says that the store has no clock that could be read in the same step as a record.
+	// Then a process declares a session dead, or Grace over, when it has seen it stand still for
+	// long enough by its own clock. Epochs of a new namespace are of the clock of the process that
+	// makes it.
 	NoClock bool
 
-	// Slow says that a call may take a good part of a second, as with an object store. Namespaces time calls then, and advise a longer
-	// SessionTTL where too many take long ([Adviser]).
+	// Slow says that a call may take a good part of a second, as with an object store. Namespaces
+	// time calls then, and advise a longer SessionTTL where too many take long ([Adviser]).
 	Slow bool
 
-	// MinLease is the shortest [Settings.Lease], which is SessionTTL + Margin, that Attach does not refuse. 0: any, and a Lease of 0 is
-	// never refused.
+	// MinLease is the shortest [Settings.Lease], which is SessionTTL + Margin, that Attach does not
+	// refuse. 0: any, and a Lease of 0 is never refused.
 	MinLease time.Duration
 }
 
 // NewRecords returns an arbiter on a store. opts may be nil.
 //
 // An operation is one Load, and one Swap if it changes anything; both again if another process was
-// faster. It is a [Describer], which changes nothing if the store is a [Viewer]. Its namespaces are Guarded, or Durable. They are a [Keeper], a [Lister], a [WaiterLister], a
-// [Burier] and an [Adviser], and with a [Messenger] an [Announcer]. They are no [ResultStore].
+// faster. It is a [Describer], which changes nothing if the store is a [Viewer]. Its namespaces are
+// Guarded, or Durable. They are a [Keeper], a [Lister], a [WaiterLister], a [Burier] and an
+// [Adviser], and with a [Messenger] an [Announcer]. They are no [ResultStore].
 func NewRecords(store Records, opts *RecordsOptions) Arbiter {
 	a := &recordsArbiter{store: store}
 	if opts != nil {
@@ -250,7 +258,8 @@ func (n *recordsSpace) begin(ctx context.Context, coldStart bool) error {
 	}
 }
 
-// compareClocks refuses a server with a clock far ahead of this process's. A new namespace has no epoch yet that would tell.
+// compareClocks refuses a server with a clock far ahead of this process's. A new namespace has no
+// epoch yet that would tell.
 func compareClocks(theirs, ours time.Time) error {
 	if theirs.After(ours.AddDate(1, 0, 0)) {
 		return fmt.Errorf("%w: the server's clock is more than a year ahead of this process's: it says %s, this one %s: set the wrong one",
@@ -259,8 +268,8 @@ func compareClocks(theirs, ours time.Time) error {
 	return nil
 }
 
-// format makes the records of all partitions, unless the store is durable, and then the table with the mark. If the mark is missing, the
-// next process starts over, and what exists stays as it is.
+// format makes the records of all partitions, unless the store is durable, and then the table with
+// the mark. If the mark is missing, the next process starts over, and what exists stays as it is.
 func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 	var left []uint32
 	for i := range uint32(n.settings.Partitions) {
@@ -296,7 +305,8 @@ func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 				return errs[i]
 			}
 			if used[i] {
-				// The namespace is not new, only its table of sessions is missing: processes may be at work.
+				// The namespace is not new, only its table of sessions is missing: processes may be
+				// at work.
 				how = full
 			}
 		}

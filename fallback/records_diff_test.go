@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// The same operations and the same injuries happen to a Memory and to records, at the same moments, and must lead to
-// the same answers and messages.
+// The same operations and the same injuries happen to a Memory and to records, at the same moments,
+// and must lead to the same answers and messages.
 type pair struct {
 	rand    *rand.Rand
 	memory  *fallback.Memory
@@ -204,7 +204,8 @@ func (x *pair) step(ctx context.Context) {
 	}
 }
 
-// declared: the records remove a session that has expired when they say so, a Memory when the next one is opened.
+// declared: the records remove a session that has expired when they say so, a Memory when the next
+// one is opened.
 func (x *pair) declared(session string) {
 	x.dead[session] = true
 	injure.State(x.memory, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
@@ -234,7 +235,8 @@ func (x *pair) renew(ctx context.Context, session string) {
 	})
 }
 
-// injure makes it another server, with all data, earlier ones or none; or gives it earlier ones behind its back.
+// injure makes it another server, with all data, earlier ones or none; or gives it earlier ones
+// behind its back.
 func (x *pair) injure() {
 	if x.opts.Durable {
 		x.injureDurable()

@@ -141,8 +141,8 @@ func attachRecords(t *testing.T, l fallback.Records, opts *fallback.RecordsOptio
 	return n
 }
 
-// A race is two calls on records and an event, in an order. Its letters: a and b let a call go on to its next step, e is
-// the event.
+// A race is two calls on records and an event, in an order. Its letters: a and b let a call go on
+// to its next step, e is the event.
 type race struct {
 	*ledger
 	turn map[string]chan struct{} // by call
@@ -190,8 +190,8 @@ func orders(n int) (all []string) {
 	return all
 }
 
-// I3: a session that is said to be dead is not alive afterwards, and the other way round, whatever comes between
-// Load and Swap.
+// I3: a session that is said to be dead is not alive afterwards, and the other way round, whatever
+// comes between Load and Swap.
 func TestRecords_NoSessionIsDeadAndAlive(t *testing.T) {
 	for _, order := range orders(4) {
 		virtual.Test(t, func(t *testing.T) {
@@ -218,7 +218,8 @@ func TestRecords_NoSessionIsDeadAndAlive(t *testing.T) {
 	}
 }
 
-// raceOfLocks counts the orders in which two callers get a key, while the store fails over to data of before.
+// raceOfLocks counts the orders in which two callers get a key, while the store fails over to data
+// of before.
 func raceOfLocks(t *testing.T, naive bool) (both []string) {
 	for _, order := range orders(4) {
 		virtual.Test(t, func(t *testing.T) {
@@ -255,7 +256,8 @@ func TestRecords_NoTwoHoldersOverAFailover(t *testing.T) {
 	}
 }
 
-// A server that was deposed may read what it cannot write. That a session is dead counts once it is written.
+// A server that was deposed may read what it cannot write. That a session is dead counts once it is
+// written.
 func TestRecords_ADeposedServerDeclaresNobodyDead(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		for _, deposable := range []bool{true, false} {
@@ -375,8 +377,8 @@ func TestRecords_AClockFarAheadIsRefused(t *testing.T) {
 	})
 }
 
-// A session's Grace takes effect for others once no call with a shorter one is on its way, those that were given up
-// among them.
+// A session's Grace takes effect for others once no call with a shorter one is on its way, those
+// that were given up among them.
 func TestRecords_ACallThatWasGivenUpIsOnItsWay(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

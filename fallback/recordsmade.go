@@ -9,12 +9,14 @@ import (
 	"sync"
 )
 
-// A durable store has no record of a partition that was never changed, so a record that is missing may never have been there, or was deleted:
-// then processes may hold what was in it. The table of sessions tells the two apart. It has a bit for each partition that has a record
-// ([Sessions.Made]). The record is written first, and what is in it counts when the bit is set. So a bit says that there was a record.
-// Rules and guards are in internal/model (Emptied).
+// A durable store has no record of a partition that was never changed, so a record that is missing
+// may never have been there, or was deleted: then processes may hold what was in it. The table of
+// sessions tells the two apart. It has a bit for each partition that has a record
+// ([Sessions.Made]). The record is written first, and what is in it counts when the bit is set. So
+// a bit says that there was a record. Rules and guards are in internal/model (Emptied).
 
-// errAbsent: there is no record of a partition. errUntold: there is one, and this process does not know that the table tells that.
+// errAbsent: there is no record of a partition. errUntold: there is one, and this process does not
+// know that the table tells that.
 var (
 	errAbsent = errors.New("fallback: no record")
 	errUntold = errors.New("fallback: a record that the table of sessions may not tell of")
@@ -28,8 +30,9 @@ type knowledge struct {
 	created bool       // the call's last try began without a record
 }
 
-// enter returns what a partition is that was loaded: as is the one that has no record yet. An error says what has to be learnt before. has says
-// that this process has seen that the table tells of the record.
+// enter returns what a partition is that was loaded: as is the one that has no record yet. An error
+// says what has to be learnt before. has says that this process has seen that the table tells of
+// the record.
 func (k *knowledge) enter(p *Partition, has bool) (as *Partition, err error) {
 	k.created = p.Server == ""
 	switch {
@@ -45,8 +48,8 @@ func (k *knowledge) enter(p *Partition, has bool) (as *Partition, err error) {
 	return nil, nil
 }
 
-// learn asks the table of sessions about partitions of which the call knew too little, and tells it of those that have a record now. It
-// returns which are to be run again.
+// learn asks the table of sessions about partitions of which the call knew too little, and tells it
+// of those that have a record now. It returns which are to be run again.
 func (n *recordsSpace) learn(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error) (again []int) {
 	var absent, there []int
 	var numbers []uint32
@@ -91,9 +94,9 @@ func (n *recordsSpace) learn(ctx context.Context, parts []uint32, left []int, kn
 
 // without returns what a partition is that has no record; nil: lost.
 //
-// One that never had a record is in Grace while the table of sessions is, and else Shared, at the epoch at which the namespace was made,
-// which the table tells. If that is another one than when this process attached or saw a Grace of the table, the partition
-// is missing because it was lost.
+// One that never had a record is in Grace while the table of sessions is, and else Shared, at the
+// epoch at which the namespace was made, which the table tells. If that is another one than when
+// this process attached or saw a Grace of the table, the partition is missing because it was lost.
 func (n *recordsSpace) without(s *Sessions, number uint32) *Partition {
 	switch {
 	case hasBit(s.Made, number):

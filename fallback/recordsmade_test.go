@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// A durable store loses no record, but an operator may delete one. Holders of the partition get their keys back, and no other caller gets one
-// before: I1. Tokens go on rising: I2.
+// A durable store loses no record, but an operator may delete one. Holders of the partition get
+// their keys back, and no other caller gets one before: I1. Tokens go on rising: I2.
 func TestDurable_ADeletedRecordIsInGrace(t *testing.T) {
 	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {Durable: true, ColdStart: true}, "NoClock": {Durable: true, ColdStart: true, NoClock: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +57,8 @@ func TestDurable_ADeletedRecordIsInGrace(t *testing.T) {
 	}
 }
 
-// A record is written before the table tells of it, so a partition that another process uses for the first time is not taken for lost.
+// A record is written before the table tells of it, so a partition that another process uses for
+// the first time is not taken for lost.
 func TestDurable_ANewRecordIsNotTakenForLost(t *testing.T) {
 	for seed := range uint64(300) {
 		steps := []byte("aaaaaaabbbbbbbe")
@@ -84,7 +85,8 @@ func TestDurable_ANewRecordIsNotTakenForLost(t *testing.T) {
 	}
 }
 
-// A lock in a record that the table does not tell of is not granted yet. What has not been told is told by the next call, of any process.
+// A lock in a record that the table does not tell of is not granted yet. What has not been told is
+// told by the next call, of any process.
 func TestDurable_ALockIsGrantedWhenItsRecordIsToldOf(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()
@@ -135,7 +137,8 @@ func TestDurable_RecordsAreToldOfTogether(t *testing.T) {
 	})
 }
 
-// A call has seen that the partition has no record, then one that another process has written, and then it is deleted.
+// A call has seen that the partition has no record, then one that another process has written, and
+// then it is deleted.
 func TestDurable_ARecordIsDeletedDuringACall(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

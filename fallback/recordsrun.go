@@ -45,15 +45,16 @@ type attempt struct {
 	// step runs the transition. It returns the record's new value.
 	step func(m moment, value []byte, send Sender) ([]byte, error)
 
-	// confirmed is set by step if its answer counts only once the record is written, also as it was. Nil: it never does.
+	// confirmed is set by step if its answer counts only once the record is written, also as it
+	// was. Nil: it never does.
 	confirmed *bool
 }
 
 // run runs attempts, each atomically. Errors are in their order.
 //
-// A transition counts as executed at the moment of Load. Its answer is right even if it comes later: the record
-// is the same until Swap, so no other transition came between. An answer that rests on a record which is not swapped tells how it
-// was at the moment of Load.
+// A transition counts as executed at the moment of Load. Its answer is right even if it comes
+// later: the record is the same until Swap, so no other transition came between. An answer that
+// rests on a record which is not swapped tells how it was at the moment of Load.
 func (n *recordsSpace) run(ctx context.Context, all []attempt) []error {
 	errs, left := make([]error, len(all)), indices(len(all))
 	var took time.Duration // the last try
@@ -152,8 +153,9 @@ func (n *recordsSpace) look(ctx context.Context, keys []string) (look Look, at s
 	return look, at, err
 }
 
-// pause waits for a moment, longer from try to try: processes that were faster may be many. Where a try takes long, up to eight times as long: tries that
-// come too early are in the way of each other. A try that took longer than most did so because this process stood still.
+// pause waits for a moment, longer from try to try: processes that were faster may be many. Where a
+// try takes long, up to eight times as long: tries that come too early are in the way of each
+// other. A try that took longer than most did so because this process stood still.
 func pause(ctx context.Context, try int, took time.Duration) error {
 	const most = 128 * time.Millisecond
 	t := time.NewTimer(rand.N(max(time.Millisecond<<min(try, 6), min(took, most)<<min(try, 6)/8)))
@@ -188,8 +190,8 @@ func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, 
 	return errs
 }
 
-// partitions runs a transition on those of some partitions which left has. A partition without a record was lost, unless know says otherwise, and
-// what is only known is not written.
+// partitions runs a transition on those of some partitions which left has. A partition without a
+// record was lost, unless know says otherwise, and what is only known is not written.
 func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error, f func(i int, m moment, p *Partition, send Sender)) {
 	all := make([]attempt, len(left))
 	for k, i := range left {
@@ -282,9 +284,10 @@ func (n *recordsSpace) onSessions(ctx context.Context, f func(m Moment, s *Sessi
 	return n.onDeath(ctx, func(m Moment, s *Sessions) (dead bool) { f(m, s); return false })
 }
 
-// onDeath is onSessions of a transition that may say that a session is dead. In a store that may be deposed that counts once it is written, also if
-// the table was without the session before: a server that others have replaced may not have heard of the session, or of its renewals,
-// and reads what it could not tell its replicas.
+// onDeath is onSessions of a transition that may say that a session is dead. In a store that may be
+// deposed that counts once it is written, also if the table was without the session before: a
+// server that others have replaced may not have heard of the session, or of its renewals, and reads
+// what it could not tell its replicas.
 func (n *recordsSpace) onDeath(ctx context.Context, f func(m Moment, s *Sessions) (dead bool)) error {
 	for {
 		lost, confirmed := false, false
@@ -304,7 +307,8 @@ func (n *recordsSpace) onDeath(ctx context.Context, f func(m Moment, s *Sessions
 	}
 }
 
-// byPartition groups things by their partition. It returns the partitions, and the indices for each.
+// byPartition groups things by their partition. It returns the partitions, and the indices for
+// each.
 func byPartition[T any](all []T, partition func(T) uint32) (parts []uint32, of [][]int) {
 	at := make(map[uint32]int)
 	for i, x := range all {
@@ -340,8 +344,8 @@ func (l *recordsLengths) use(ms int64) {
 	l.now.Store(ms)
 }
 
-// begin returns the Grace that a call goes by. The caller reports at its end whether it is sure that nothing of it is on its
-// way any more.
+// begin returns the Grace that a call goes by. The caller reports at its end whether it is sure
+// that nothing of it is on its way any more.
 func (l *recordsLengths) begin() (grace int64, done func(sure bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -362,7 +366,8 @@ func (l *recordsLengths) begin() (grace int64, done func(sure bool)) {
 	}
 }
 
-// state returns what a renewal states. told is to be called with its answer, or with the zero Renewal when it has failed.
+// state returns what a renewal states. told is to be called with its answer, or with the zero
+// Renewal when it has failed.
 func (l *recordsLengths) state(own bool) (t Terms, told func(Renewal)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

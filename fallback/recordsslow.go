@@ -21,8 +21,8 @@ func (x *slowness) note(d time.Duration) {
 	x.n++
 }
 
-// advice returns what to say of a store of which one call in ten takes longer than half of what a call has by the default options, which is
-// a tenth of SessionTTL. lease is SessionTTL + Margin.
+// advice returns what to say of a store of which one call in ten takes longer than half of what a
+// call has by the default options, which is a tenth of SessionTTL. lease is SessionTTL + Margin.
 func (x *slowness) advice(lease time.Duration) []string {
 	x.mu.Lock()
 	took := slices.Clone(x.took[:min(x.n, len(x.took))])

@@ -315,7 +315,8 @@ func (n *recordsSpace) post(ctx context.Context, letters []letter) {
 // Carry implements [Courier]. A [Messenger] comes first.
 func (n *recordsSpace) Carry(send Sender) { n.carrier.Store(&send) }
 
-// Listen implements [Namespace]. No message comes without a [Messenger]: there is one gap, for ever.
+// Listen implements [Namespace]. No message comes without a [Messenger]: there is one gap, for
+// ever.
 func (n *recordsSpace) Listen(ctx context.Context, _ string, handle func(Message)) (func(), error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

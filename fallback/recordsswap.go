@@ -2,8 +2,8 @@ package fallback
 
 import "errors"
 
-// A SwapError is the error of a [Records.Swap] that tells of each change. Its lists are in the order of
-// the changes. It is not one of Errs, which are of one change each.
+// A SwapError is the error of a [Records.Swap] that tells of each change. Its lists are in the
+// order of the changes. It is not one of Errs, which are of one change each.
 type SwapError struct {
 	Done []bool // which were written, for sure
 
@@ -15,8 +15,8 @@ type SwapError struct {
 func (e *SwapError) Error() string { return errors.Join(e.Errs...).Error() }
 
 // Swapped returns what a [Records.Swap] does that has written its changes in several steps: a
-// [SwapError] of what done and errs tell, if some failed, and the others were written, or may have been,
-// or met a process that was faster.
+// [SwapError] of what done and errs tell, if some failed, and the others were written, or may have
+// been, or met a process that was faster.
 func Swapped(done []bool, errs []error) ([]bool, error) {
 	err := errors.Join(errs...)
 	if err == nil {

@@ -6,10 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Records are kept as JSON in ASCII, so that an operator can read them. Their strings may have any bytes: each byte is
-// one character there.
+// Records are kept as JSON in ASCII, so that an operator can read them. Their strings may have any
+// bytes: each byte is one character there.
 
-// anyBytes is a string that JSON keeps as it is. As the key of a map JSON would not: inJSON makes one of it.
+// anyBytes is a string that JSON keeps as it is. As the key of a map JSON would not: inJSON makes
+// one of it.
 type anyBytes string
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -228,7 +229,8 @@ func encodeMessage(m Message) string {
 	return string(encode(storedMessage{string(rune(m.Kind)), anyBytes(m.Key), m.Request, anyBytes(m.Session), m.Partition, m.Epoch}))
 }
 
-// decodeMessage is the inverse of encodeMessage. A stranger may have sent the text, so it may be anything.
+// decodeMessage is the inverse of encodeMessage. A stranger may have sent the text, so it may be
+// anything.
 func decodeMessage(text string) (Message, bool) {
 	var s storedMessage
 	if err := json.Unmarshal([]byte(text), &s); err != nil || len(s.Kind) != 1 {

@@ -79,7 +79,8 @@ var someGrace = storedGrace{3, 4}
 func encodeP(p *Partition) []byte { return encodePartition(p, someGrace) }
 func encodeS(s *Sessions) []byte  { return encodeSessions(s, someGrace) }
 
-// withoutRounds leaves out what is of rounds, which stores of records have none of, and what is of one process.
+// withoutRounds leaves out what is of rounds, which stores of records have none of, and what is of
+// one process.
 func withoutRounds[T any](x *T) *T {
 	switch x := any(x).(type) {
 	case *Partition:

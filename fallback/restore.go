@@ -16,10 +16,10 @@ type Claim struct {
 	Key string
 	Row Row
 
-	// Owned is the epoch of the owner that answers for the hold. Outside of Grace the row is written if the
-	// record is at that epoch and the present row's token is lower (rule 7). 0: no owner does, the
-	// hold rests on its row. Such a row is written only in Grace, if the server has lost it or has
-	// one with a lower token.
+	// Owned is the epoch of the owner that answers for the hold. Outside of Grace the row is
+	// written if the record is at that epoch and the present row's token is lower (rule 7). 0: no
+	// owner does, the hold rests on its row. Such a row is written only in Grace, if the server has
+	// lost it or has one with a lower token.
 	Owned uint32
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Rounder is a [Namespace] with rounds of its table of sessions, by which Grace may end early. It is
-// for stores that keep the table and the partitions on servers that fail over each by itself.
+// A Rounder is a [Namespace] with rounds of its table of sessions, by which Grace may end early. It
+// is for stores that keep the table and the partitions on servers that fail over each by itself.
 // docs/protocol.md has the rules, and docs/adr/0023 the reasons.
 //
 // Renewals begin a round, tell of it, and say that a session has spoken for it: see RoundCall.
@@ -24,8 +24,9 @@ type Rounder interface {
 	// as it is. Each is atomic by itself, and has an answer of its own, in their order.
 	EndGraces(ctx context.Context, graces []NamedGrace) []EndedGrace
 
-	// Openings reports whether a session counts, when it is opened, once all replicas of the table's server have it, and its own disk. Then
-	// the table of another server that takes over lacks none, and a round counts in Grace of the table, too.
+	// Openings reports whether a session counts, when it is opened, once all replicas of the
+	// table's server have it, and its own disk. Then the table of another server that takes over
+	// lacks none, and a round counts in Grace of the table, too.
 	Openings() bool
 
 	// TellRound sends a message of kind [Changes] to all sessions: there is another round, or
@@ -98,8 +99,9 @@ func (s *Sessions) Turn(m Moment, id string, c RoundCall) (r Round) {
 	return r
 }
 
-// GraceName names the Grace that the partition is in (E2); "": it is in none, or in one that began for
-// another reason than that the server is another one. It keeps its name when the server takes another one.
+// GraceName names the Grace that the partition is in (E2); "": it is in none, or in one that began
+// for another reason than that the server is another one. It keeps its name when the server takes
+// another one.
 func (p *Partition) GraceName() string {
 	if p.GraceEnd == 0 || p.GraceEnd != p.Changed {
 		return ""
@@ -107,8 +109,10 @@ func (p *Partition) GraceName() string {
 	return cmp.Or(p.Process, p.Server) + " " + strconv.FormatInt(p.GraceEnd, 10)
 }
 
-// EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next epoch is not below the one that it would have had at the end of the
-// whole Grace: so tokens rise over what this failover has lost as much as without rounds, and over what the next one loses by the time between both.
+// EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next
+// epoch is not below the one that it would have had at the end of the whole Grace: so tokens rise
+// over what this failover has lost as much as without rounds, and over what the next one loses by
+// the time between both.
 func (p *Partition) EndGrace(m Moment, name string) bool {
 	p.enter(m)
 	if p.GraceEnd == 0 || name == "" || p.GraceName() != name && guard.GraceNamed {

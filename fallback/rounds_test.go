@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// TestRound: a round is complete when each session has spoken for it, or is dead, and never in Grace of the table (E1, E4).
+// TestRound: a round is complete when each session has spoken for it, or is dead, and never in
+// Grace of the table (E1, E4).
 func TestRound(t *testing.T) {
 	m := fallback.Moment{Now: 1_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var s fallback.Sessions
@@ -49,8 +50,8 @@ func TestRound(t *testing.T) {
 	want(turn("a", fallback.RoundCall{}), "", false) // it is old
 }
 
-// TestEndGrace: a Grace ends early by its name, and only one that began because the server is another one has a name (E2). The epoch is not
-// lower than that of the end of the whole Grace (E5).
+// TestEndGrace: a Grace ends early by its name, and only one that began because the server is
+// another one has a name (E2). The epoch is not lower than that of the end of the whole Grace (E5).
 func TestEndGrace(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition
@@ -85,8 +86,8 @@ func TestEndGrace(t *testing.T) {
 	}
 }
 
-// TestEndGrace_OfAnOwner: the owner stays, with its epoch. That of whatever comes after it is not lower than that of the end of the whole
-// Grace, and the one after that is the next.
+// TestEndGrace_OfAnOwner: the owner stays, with its epoch. That of whatever comes after it is not
+// lower than that of the end of the whole Grace, and the one after that is the next.
 func TestEndGrace_OfAnOwner(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition

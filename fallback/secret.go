@@ -32,8 +32,8 @@ func NewSecret() string {
 	return hex.EncodeToString(key[:])
 }
 
-// NewSecrets returns the first secret of a namespace, as it is kept: stored long ago, as no node can
-// still use an earlier one.
+// NewSecrets returns the first secret of a namespace, as it is kept: stored long ago, as no node
+// can still use an earlier one.
 func NewSecrets() string { return NewSecret() + " 0" }
 
 // DecodeSecrets decodes what is kept: for each secret, newest first, the key in hexadecimal digits
@@ -55,7 +55,8 @@ func DecodeSecrets(text string, now int64) (all Secrets, err error) {
 // maxAge bounds an age in milliseconds, for a Duration: the first secret is stored in 1970.
 const maxAge = 1 << 40
 
-// FirstSecret stores secrets, in the form of Secrets, if there are none, and returns those in force.
+// FirstSecret stores secrets, in the form of Secrets, if there are none, and returns those in
+// force.
 func (s *Sessions) FirstSecret(m Moment, text string) string {
 	if !s.enter(m) {
 		return ""

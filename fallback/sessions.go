@@ -8,9 +8,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Sessions is the table of sessions of a namespace, with its format mark: what is lost or kept as one. The zero
-// Sessions is one that the server has lost, or of a namespace that was never formatted. As with [Partition], its methods
-// are the transitions, deterministic, each run atomically.
+// Sessions is the table of sessions of a namespace, with its format mark: what is lost or kept as
+// one. The zero Sessions is one that the server has lost, or of a namespace that was never
+// formatted. As with [Partition], its methods are the transitions, deterministic, each run
+// atomically.
 type Sessions struct {
 	Format   string            // the format mark; empty until the namespace is formatted
 	Server   string            // name of the server that wrote this
@@ -37,8 +38,8 @@ type Member struct {
 	Terms     Terms
 }
 
-// enter comes before everything else: it notices a server that is not the one that wrote the table, and the end of Grace. It reports false
-// if the table is lost.
+// enter comes before everything else: it notices a server that is not the one that wrote the table,
+// and the end of Grace. It reports false if the table is lost.
 func (s *Sessions) enter(m Moment) bool {
 	if s.Format == "" {
 		return false
@@ -70,7 +71,8 @@ func (s *Sessions) enter(m Moment) bool {
 	return true
 }
 
-// tidy removes those that have expired where each of them would be waited for after a failover: now and then, as it looks at all.
+// tidy removes those that have expired where each of them would be waited for after a failover: now
+// and then, as it looks at all.
 func (s *Sessions) tidy(m Moment) {
 	if s.opened() && s.GraceEnd == 0 && m.Now/1000%tidyEvery == 0 {
 		s.sweep(m)
@@ -86,8 +88,9 @@ func (s *Sessions) opened() bool {
 	return ok
 }
 
-// complete reports whether the table has all sessions there are: it is in no Grace; or in one that a change of server began, and a session
-// counts once all replicas have it (E7). In that one it may lack renewals.
+// complete reports whether the table has all sessions there are: it is in no Grace; or in one that
+// a change of server began, and a session counts once all replicas have it (E7). In that one it may
+// lack renewals.
 func (s *Sessions) complete() bool {
 	return s.GraceEnd == 0 || s.opened() && s.GraceEnd == s.Changed
 }
@@ -107,8 +110,8 @@ func (s *Sessions) grace(m Moment) time.Duration {
 	return time.Duration(s.GraceEnd-m.Now) * time.Millisecond
 }
 
-// Mark sets the format mark of a namespace after its partitions have been formatted, with Grace for the
-// milliseconds given, and returns the mark in force, which is another's if that one was faster.
+// Mark sets the format mark of a namespace after its partitions have been formatted, with Grace for
+// the milliseconds given, and returns the mark in force, which is another's if that one was faster.
 func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 	if s.Format == "" {
 		s.Format, s.Server, s.Process, s.Name, s.GraceEnd = mark, m.Server, m.Process, m.Server, m.Now+grace
@@ -132,7 +135,8 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal,
 	return Renewal{Alive: true, Server: s.Name, Grace: s.grace(m), Sessions: len(s.Members), Secrets: s.secrets(m)}, true
 }
 
-// secrets returns the secrets as they are told. A malformed one, which no arbiter stores, is as none.
+// secrets returns the secrets as they are told. A malformed one, which no arbiter stores, is as
+// none.
 func (s *Sessions) secrets(m Moment) Secrets {
 	all, _ := DecodeSecrets(s.Secrets, m.Now)
 	return all
@@ -165,9 +169,10 @@ func (s *Sessions) put(id string, x Member) {
 	s.Members[id] = x
 }
 
-// Witness compares the entry of a session with what the session was told last, before anything else is done. An entry that is
-// missing, or that expires sooner by more than half of its time to live, is of older data: Grace begins. What the session knows
-// to have expired is no evidence, and neither is an entry that was shortened because the clock stepped back.
+// Witness compares the entry of a session with what the session was told last, before anything else
+// is done. An entry that is missing, or that expires sooner by more than half of its time to live,
+// is of older data: Grace begins. What the session knows to have expired is no evidence, and
+// neither is an entry that was shortened because the clock stepped back.
 func (s *Sessions) Witness(m Moment, by Stamp) {
 	if !s.enter(m) || s.GraceEnd != 0 || by.Seen <= m.Now || !guard.Witness {
 		return
@@ -178,7 +183,8 @@ func (s *Sessions) Witness(m Moment, by Stamp) {
 	}
 }
 
-// Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be. In Grace it says so of none (E7).
+// Dead is [SessionStore.Dead]. A lost table is in Grace, for it is about to be. In Grace it says so
+// of none (E7).
 func (s *Sessions) Dead(m Moment, id string) Liveness {
 	if !s.enter(m) {
 		return Liveness{Grace: time.Duration(m.Grace) * time.Millisecond}
@@ -193,9 +199,10 @@ func (s *Sessions) Dead(m Moment, id string) Liveness {
 	return Liveness{Left: time.Duration(x.Expiry-m.Now) * time.Millisecond}
 }
 
-// Declare is Dead for an arbiter that reads its clock some time before it writes: a renewal may have read the table before the
-// session expired, and be written after this answer. So a session that is said to be dead is removed. Then that renewal finds
-// another table, and a session that is dead for ever.
+// Declare is Dead for an arbiter that reads its clock some time before it writes: a renewal may
+// have read the table before the session expired, and be written after this answer. So a session
+// that is said to be dead is removed. Then that renewal finds another table, and a session that is
+// dead for ever.
 func (s *Sessions) Declare(m Moment, id string) Liveness {
 	l := s.Dead(m, id)
 	if l.Dead && s.Members[id].TTL > 0 { // one that was buried stays for Grace

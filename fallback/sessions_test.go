@@ -41,7 +41,8 @@ func (r *registry) dead(id string) fallback.Liveness { return r.Dead(r.now, id) 
 
 var isDead = fallback.Liveness{Dead: true}
 
-// I3, the arbiter's half: a session lives until its time is over by the arbiter's clock, and not a moment longer.
+// I3, the arbiter's half: a session lives until its time is over by the arbiter's clock, and not a
+// moment longer.
 func TestSessionLivesForItsTime(t *testing.T) {
 	r := newRegistry()
 	want(t, "Dead of what was never opened", r.dead("a"), isDead)

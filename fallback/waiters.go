@@ -2,8 +2,8 @@ package fallback
 
 import "context"
 
-// A WaiterLister is a Namespace that lists the requests which wait for a key, for those that inspect
-// it, and to remove those of dead sessions.
+// A WaiterLister is a Namespace that lists the requests which wait for a key, for those that
+// inspect it, and to remove those of dead sessions.
 type WaiterLister interface {
 	// Waiters returns the first requests in the key's queue, in order, as many as most: each as the
 	// release that takes it out of the queue. It changes nothing.

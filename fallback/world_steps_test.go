@@ -89,7 +89,8 @@ func (w *world) step() {
 	}
 }
 
-// end: when no more faults come every key can be granted again (I8), and when all is given back nothing is left.
+// end: when no more faults come every key can be granted again (I8), and when all is given back
+// nothing is left.
 func (w *world) end() {
 	w.calm = true
 	w.verify()

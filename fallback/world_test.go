@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// world is one partition and the nodes that use it, as honest as the protocol wants them, on servers that fail. All
-// happens one after another, and by chance. What must hold is checked at each step.
+// world is one partition and the nodes that use it, as honest as the protocol wants them, on
+// servers that fail. All happens one after another, and by chance. What must hold is checked at
+// each step.
 type world struct {
 	t    *testing.T
 	rand *rand.Rand
@@ -71,8 +72,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) oneIn(n int) bool          { return w.rand.IntN(n) == 0 }
 func pick[T any](w *world, from []T) (x T) { return from[w.rand.IntN(len(from))] }
 
-// change runs a transition, sometimes twice, as client libraries do: the second time must change nothing. It checks
-// what holds for all of them.
+// change runs a transition, sometimes twice, as client libraries do: the second time must change
+// nothing. It checks what holds for all of them.
 func (w *world) change(what string, me fallback.Identity, f func()) {
 	w.t.Helper()
 	w.p.Load(w.now) // Grace begins or ends: this is not what f did
@@ -106,8 +107,8 @@ func same(a, b *fallback.Partition) bool {
 		maps.EqualFunc(a.Queues, b.Queues, slices.Equal)
 }
 
-// checkQueues: first come, first served. A queue only loses members, or gets one at its end; and only the first may
-// have been promised anything.
+// checkQueues: first come, first served. A queue only loses members, or gets one at its end; and
+// only the first may have been promised anything.
 func (w *world) checkQueues(what string, before *fallback.Partition, me fallback.Identity) {
 	w.t.Helper()
 	for key, q := range w.p.Queues {
@@ -376,7 +377,8 @@ func (w *world) crash() {
 			w.p = pick(w, w.copies).Clone()
 		}
 	}
-	// The clock is the only witness of lost epochs. More of them than seconds went by is more than it can tell.
+	// The clock is the only witness of lost epochs. More of them than seconds went by is more than
+	// it can tell.
 	for e := range w.owners {
 		w.now.Now = max(w.now.Now, 1000*(fallback.EpochZero+int64(e)+1))
 	}

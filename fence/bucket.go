@@ -15,16 +15,17 @@ import (
 )
 
 // A Bucket is [Objects] over HTTP: a store with ETags that heeds If-Match and If-None-Match in PUT,
-// as S3 does. An object begins with its token, in a line of its own: so an ETag that is a hash of the
-// content differs for each holder. Programs
-// that read objects by themselves skip that line. Its methods are safe for concurrent use.
+// as S3 does. An object begins with its token, in a line of its own: so an ETag that is a hash of
+// the content differs for each holder. Programs that read objects by themselves skip that line. Its
+// methods are safe for concurrent use.
 type Bucket struct {
-	// URL is what the names of objects are appended to, such as "https://bucket.s3.eu-west-1.amazonaws.com/". It must be
-	// set. Names are appended as they are: escape what is special
-	// in a URL ([url.PathEscape]), or "a?1" and "a?2" are one object.
+	// URL is what the names of objects are appended to, such as
+	// "https://bucket.s3.eu-west-1.amazonaws.com/". It must be set. Names are appended as they are:
+	// escape what is special in a URL ([url.PathEscape]), or "a?1" and "a?2" are one object.
 	URL string
 
-	// Client sends the requests. Its Transport signs them, if the store wants that. Nil: [http.DefaultClient].
+	// Client sends the requests. Its Transport signs them, if the store wants that. Nil:
+	// [http.DefaultClient].
 	Client *http.Client
 }
 
@@ -98,8 +99,8 @@ func unexpected(name string, resp *http.Response) error {
 	return fmt.Errorf("fence: object %q: %s: the bucket is %s: set Bucket.URL to its address there", name, resp.Status, where)
 }
 
-// place is where an object is, for errors: without what may be a secret. The URL that a Client has sent
-// may have a signature.
+// place is where an object is, for errors: without what may be a secret. The URL that a Client has
+// sent may have a signature.
 func (b Bucket) place(name string) string {
 	u, err := url.Parse(b.URL + name)
 	if err != nil {

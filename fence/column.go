@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A Column is a column for tokens in a table of the caller's, of 64 bits; NULL means that there was no
-// token yet. Check locks the row that the caller reads next. Its methods are safe for concurrent use.
+// A Column is a column for tokens in a table of the caller's, of 64 bits; NULL means that there was
+// no token yet. Check locks the row that the caller reads next. Its methods are safe for concurrent
+// use.
 type Column struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect
@@ -27,7 +28,8 @@ type Column struct {
 	Tx *sql.TxOptions
 }
 
-// Statement returns the statement of Check with its arguments: see [Table.Statement]. No row is [ErrNoRow].
+// Statement returns the statement of Check with its arguments: see [Table.Statement]. No row is
+// [ErrNoRow].
 func (c Column) Statement(row any, token coord.Fence) (text string, args []any, err error) {
 	if err := c.Dialect.validate("Column"); err != nil {
 		return "", nil, err
@@ -50,7 +52,8 @@ func (c Column) Statement(row any, token coord.Fence) (text string, args []any, 
 		c.Table, name, name, name, c.Key, name), []any{token, row}, nil
 }
 
-// Check is that of [Table], for the row with row in its key column. It returns [ErrNoRow] if there is none.
+// Check is that of [Table], for the row with row in its key column. It returns [ErrNoRow] if there
+// is none.
 func (c Column) Check(ctx context.Context, tx Tx, row any, token coord.Fence) error {
 	if err := inTx(tx); err != nil {
 		return err

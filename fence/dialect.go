@@ -42,8 +42,8 @@ type Tx interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// put raises the stored token, and returns the highest one. Its statement is the only one, so the row is
-// locked when it returns, until the transaction ends.
+// put raises the stored token, and returns the highest one. Its statement is the only one, so the
+// row is locked when it returns, until the transaction ends.
 func (d Dialect) put(ctx context.Context, db Tx, text string, args ...any) (seen coord.Fence, err error) {
 	var n int64
 	if d == MySQL {

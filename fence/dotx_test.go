@@ -28,7 +28,8 @@ func (l *losing) Do(ctx context.Context, key string, fn func(context.Context, co
 	return err
 }
 
-// overtaken is a Locker whose first lock another holder has had before the function begins, or that a test loses.
+// overtaken is a Locker whose first lock another holder has had before the function begins, or that
+// a test loses.
 type overtaken struct {
 	*coord.Coordinator
 	by    func(ctx context.Context, first coord.Lock) error // may be nil

@@ -9,8 +9,8 @@ import (
 )
 
 var (
-	// ErrStale: the resource has seen a higher token. The lock was lost, and a later holder was there.
-	// Nothing was written, unless the error Is ErrUnknown, too.
+	// ErrStale: the resource has seen a higher token. The lock was lost, and a later holder was
+	// there. Nothing was written, unless the error Is ErrUnknown, too.
 	ErrStale = attempt.ErrStale
 
 	// ErrUnknown: the connection failed while a transaction was committed, or the database's answer
@@ -26,8 +26,8 @@ var (
 // A StaleError is how ErrStale is told: errors.Is(err, ErrStale) holds.
 type StaleError = attempt.StaleError
 
-// Judge returns a [*StaleError] if the highest token that was seen of a key is above the given one. It is
-// for resources that this package does not know.
+// Judge returns a [*StaleError] if the highest token that was seen of a key is above the given one.
+// It is for resources that this package does not know.
 func Judge(key string, token, seen coord.Fence) error { return attempt.Judge(key, token, seen) }
 
 // check returns an error if the token is none.

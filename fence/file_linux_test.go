@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// A process that may not give a file away keeps its group if it is a member. Else the new group has no
-// more permissions than all others.
+// A process that may not give a file away keeps its group if it is a member. Else the new group has
+// no more permissions than all others.
 func TestUpdateFile_OwnerOfAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can be another user")

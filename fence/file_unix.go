@@ -17,17 +17,19 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// UpdateFile replaces a file's content by the result of fn, unless a higher token was seen. The highest
-// one is in a file beside it, with ".fence" at the end of its name, which is locked (flock) until UpdateFile
-// returns: by then the new content is on the disk, or the old one is as it was. A file that does not exist
-// is empty. If a stopped process has the lock of the file, others wait until ctx ends.
+// UpdateFile replaces a file's content by the result of fn, unless a higher token was seen. The
+// highest one is in a file beside it, with ".fence" at the end of its name, which is locked (flock)
+// until UpdateFile returns: by then the new content is on the disk, or the old one is as it was. A
+// file that does not exist is empty. If a stopped process has the lock of the file, others wait
+// until ctx ends.
 //
-// A symbolic link stays: the file that it leads to is replaced, which may not exist yet, and the one
-// with the token is beside that. The new file has the permissions of the old one, and its owner and
-// group where the process may set them, as root may. Where it may not set the group, that may do
-// no more than all others. Hard links, ACLs and extended attributes are not kept.
+// A symbolic link stays: the file that it leads to is replaced, which may not exist yet, and the
+// one with the token is beside that. The new file has the permissions of the old one, and its owner
+// and group where the process may set them, as root may. Where it may not set the group, that may
+// do no more than all others. Hard links, ACLs and extended attributes are not kept.
 //
-// It returns a [*StaleError], which Is [ErrStale]; context.Cause(ctx); an error of the file system; or fn's.
+// It returns a [*StaleError], which Is [ErrStale]; context.Cause(ctx); an error of the file system;
+// or fn's.
 func UpdateFile(ctx context.Context, path string, token coord.Fence, fn func(old []byte) ([]byte, error)) (err error) {
 	if err := check(path, token); err != nil {
 		return err
@@ -58,8 +60,8 @@ func UpdateFile(ctx context.Context, path string, token coord.Fence, fn func(old
 	return replaceFile(path, data)
 }
 
-// target returns the path of the file behind all symbolic links of a path, so that all paths of a file
-// have one lock. The file need not exist, but its folder has to.
+// target returns the path of the file behind all symbolic links of a path, so that all paths of a
+// file have one lock. The file need not exist, but its folder has to.
 func target(path string) (string, error) {
 	const most = 40 // the links that Linux follows
 	for range most {
@@ -105,7 +107,8 @@ func putToken(f *os.File, name string, token coord.Fence) error {
 		return err
 	}
 	var seen coord.Fence
-	// Fewer digits are those of a write that a crash has cut short, before anything else was written.
+	// Fewer digits are those of a write that a crash has cut short, before anything else was
+	// written.
 	if len(text) == digits {
 		if err := seen.UnmarshalText(text); err != nil {
 			return fmt.Errorf("fence: %s: %w", f.Name(), err)
@@ -149,8 +152,8 @@ func replaceFile(path string, data []byte) (err error) {
 	return dir.Sync()
 }
 
-// liken gives a file, which this process owns, the permissions of another one, if that exists, and its
-// owner and group where the process may set them.
+// liken gives a file, which this process owns, the permissions of another one, if that exists, and
+// its owner and group where the process may set them.
 func liken(temp *os.File, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,8 +186,8 @@ func liken(temp *os.File, path string) error {
 	return nil
 }
 
-// refused reports whether a process may not give a file to an owner or a group, or cannot: EINVAL is
-// about one that its user namespace does not know.
+// refused reports whether a process may not give a file to an owner or a group, or cannot: EINVAL
+// is about one that its user namespace does not know.
 func refused(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL)
 }

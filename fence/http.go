@@ -9,15 +9,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// Header is the name of the HTTP header for a token, in decimal. [Require] answers with the highest token
-// in it where a request's is stale.
+// Header is the name of the HTTP header for a token, in decimal. [Require] answers with the highest
+// token in it where a request's is stale.
 const Header = "Holdfast-Fence"
 
-// Transport sends the token of the innermost lock that a request's context carries, which is that of
-// [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package middleware, in [Header]. If that
-// lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One that was unlocked does not
-// count, as of a handler that unlocks early: the next one further out does. Other requests are sent as
-// they are. After a lock for reading is over, none is sent. A nil base is [http.DefaultTransport].
+// Transport sends the token of the innermost lock that a request's context carries, which is that
+// of [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package middleware, in
+// [Header]. If that lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One
+// that was unlocked does not count, as of a handler that unlocks early: the next one further out
+// does. Other requests are sent as they are. After a lock for reading is over, none is sent. A nil
+// base is [http.DefaultTransport].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -74,11 +75,11 @@ func FromContext(ctx context.Context) (token coord.Fence, ok bool) {
 	return token, ok
 }
 
-// Require lets requests through that come with a token, and safe ones (GET, HEAD, OPTIONS, TRACE) also
-// without. Others are answered with 428 (Precondition Required), and 400 if the header has no token. It
-// compares nothing: the handler does that with [FromContext], in the transaction that writes, and answers
-// with [WriteError]. The header has to come from clients that you trust, or a proxy that removes it: one with the
-// highest number there is would have all later holders refused.
+// Require lets requests through that come with a token, and safe ones (GET, HEAD, OPTIONS, TRACE)
+// also without. Others are answered with 428 (Precondition Required), and 400 if the header has no
+// token. It compares nothing: the handler does that with [FromContext], in the transaction that
+// writes, and answers with [WriteError]. The header has to come from clients that you trust, or a
+// proxy that removes it: one with the highest number there is would have all later holders refused.
 func Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := r.Header.Get(Header)

@@ -27,7 +27,8 @@ func newLocks(t *testing.T) *coord.Coordinator {
 	return locks
 }
 
-// A service keeps a number. Its clients read it and write one more, under locks that it knows nothing of.
+// A service keeps a number. Its clients read it and write one more, under locks that it knows
+// nothing of.
 func TestHTTP_LateWrite(t *testing.T) {
 	var memory fence.Memory
 	n := 0 // one request at a time
@@ -57,8 +58,8 @@ func TestHTTP_LateWrite(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(text), resp.Header
 	}
-	// The holders do not exclude each other, as if the earlier one had been stopped for long: each has an
-	// arbiter of its own. Tokens count up within a second.
+	// The holders do not exclude each other, as if the earlier one had been stopped for long: each
+	// has an arbiter of its own. Tokens count up within a second.
 	lock := func(locks *coord.Coordinator) coord.Lock {
 		l, err := locks.Lock(t.Context(), "n")
 		if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// An Inbox is a table of the IDs of what was executed: messages of a queue, or jobs. An ID goes into it in the transaction that does the
-// work, so that the work is done exactly once, however often its message is delivered, and whatever dies in between: there
-// is no unknown outcome. Its methods are safe for concurrent use.
+// An Inbox is a table of the IDs of what was executed: messages of a queue, or jobs. An ID goes
+// into it in the transaction that does the work, so that the work is done exactly once, however
+// often its message is delivered, and whatever dies in between: there is no unknown outcome. Its
+// methods are safe for concurrent use.
 type Inbox struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect
@@ -63,9 +64,10 @@ func (b Inbox) EnsureTable(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Mark puts the ID into the table, as part of the caller's transaction. [ErrDone] says that it is there: the caller rolls back, and takes the
-// message for executed. While another transaction has put it there and is not over, Mark waits for its end. So it should be the first
-// statement. After any error the transaction must be rolled back.
+// Mark puts the ID into the table, as part of the caller's transaction. [ErrDone] says that it is
+// there: the caller rolls back, and takes the message for executed. While another transaction has
+// put it there and is not over, Mark waits for its end. So it should be the first statement. After
+// any error the transaction must be rolled back.
 func (b Inbox) Mark(ctx context.Context, tx Tx, id string) error {
 	if err := b.Dialect.validate("Inbox"); err != nil {
 		return err
@@ -114,12 +116,15 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 	return n == 1, err
 }
 
-// Once calls fn in a transaction that has the ID, and commits; it returns nil if this was done, now or before. Calls with the same ID in other
-// processes wait for its lock, "inbox/" and the ID, which saves the database transactions that wait for each other.
+// Once calls fn in a transaction that has the ID, and commits; it returns nil if this was done, now
+// or before. Calls with the same ID in other processes wait for its lock, "inbox/" and the ID,
+// which saves the database transactions that wait for each other.
 //
-// After an error nothing was written, unless that Is [ErrUnknown]; the call may be made again in either case. One that is not known to have been committed is
-// looked for by its ID, so fn may be called again, and its work is in the database once. fn must do all that it does with tx, must neither commit nor roll
-// back, and must heed its context, which ends with ctx and if the lock is lost.
+// After an error nothing was written, unless that Is [ErrUnknown]; the call may be made again in
+// either case. One that is not known to have been committed is looked for by its ID, so fn may be
+// called again, and its work is in the database once. fn must do all that it does with tx, must
+// neither commit nor roll back, and must heed its context, which ends with ctx and if the lock is
+// lost.
 func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := checkID(id); err != nil { // before callers without one wait for each other's lock
 		return err
@@ -140,8 +145,9 @@ func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn
 	}
 }
 
-// Forget deletes the IDs of what was executed longer ago than that, and returns how many. Call it now and then, with a time that is longer
-// than a message may be delivered again. Less than a second is refused.
+// Forget deletes the IDs of what was executed longer ago than that, and returns how many. Call it
+// now and then, with a time that is longer than a message may be delivered again. Less than a
+// second is refused.
 func (b Inbox) Forget(ctx context.Context, db *sql.DB, age time.Duration) (n int64, err error) {
 	if err := b.Dialect.validate("Inbox"); err != nil {
 		return 0, err

@@ -80,7 +80,8 @@ func TestInbox_OnceWithin(t *testing.T) {
 	}
 }
 
-// A connection that is cut at any statement, the commit included, before or after it was executed, leaves no doubt.
+// A connection that is cut at any statement, the commit included, before or after it was executed,
+// leaves no doubt.
 func TestInbox_OnceIsCut(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		b := inbox(t, d)

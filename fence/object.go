@@ -13,30 +13,33 @@ import (
 // ErrChanged is the error of [Objects].Put if the object does not have the version any more.
 var ErrChanged = errors.New("fence: the object has changed")
 
-// Objects is an object store with conditional writes: S3 with If-Match and If-None-Match, Azure Blob
-// Storage with ETags, Google Cloud Storage with generations.
+// Objects is an object store with conditional writes: S3 with If-Match and If-None-Match, Azure
+// Blob Storage with ETags, Google Cloud Storage with generations.
 type Objects interface {
-	// Get returns an object, the token that it was put with, and its version. An object that does not exist
-	// has the version "".
+	// Get returns an object, the token that it was put with, and its version. An object that does
+	// not exist has the version "".
 	Get(ctx context.Context, name string) (data []byte, token coord.Fence, version string, err error)
 
-	// Put writes an object with a token if it has the version still, or, for "", does not exist; if not, it
-	// returns an error that Is ErrChanged. A version must differ from all earlier ones. The ETag of S3 is a
-	// hash of the content, so the token is part of the content there, as its first line for instance. The client should
-	// not repeat a write by itself if its answer is lost: the second one finds the object changed, by the first.
+	// Put writes an object with a token if it has the version still, or, for "", does not exist; if
+	// not, it returns an error that Is ErrChanged. A version must differ from all earlier ones. The
+	// ETag of S3 is a hash of the content, so the token is part of the content there, as its first
+	// line for instance. The client should not repeat a write by itself if its answer is lost: the
+	// second one finds the object changed, by the first.
 	Put(ctx context.Context, name string, data []byte, token coord.Fence, version string) error
 }
 
-// Update replaces an object by the result of fn, unless it was put with a higher token: then it returns
-// an error that Is [ErrStale] and has a [*StaleError]. If the object changes meanwhile, it is read again after a
-// short pause, and fn is called again, until ctx ends: the late write of an earlier holder is so
-// either refused, or seen by fn.
+// Update replaces an object by the result of fn, unless it was put with a higher token: then it
+// returns an error that Is [ErrStale] and has a [*StaleError]. If the object changes meanwhile, it
+// is read again after a short pause, and fn is called again, until ctx ends: the late write of an
+// earlier holder is so either refused, or seen by fn.
 //
-// If the store says that the object has changed, and it is what was to be put, with this token, then that was done, by a client or a
-// proxy that repeats a write whose answer is lost; or another call with the same token did the same. The error Is [ErrUnknown], unless
-// fn makes the same of it once more. If the object has a higher token by then, the error Is ErrStale and ErrUnknown: what was put may have
-// been there before. If it has the same token, but is not what was to be put, Update goes on: where a client repeats a write, calls
-// with one token that run beside each other may count twice.
+// If the store says that the object has changed, and it is what was to be put, with this token,
+// then that was done, by a client or a proxy that repeats a write whose answer is lost; or another
+// call with the same token did the same. The error Is [ErrUnknown], unless fn makes the same of it
+// once more. If the object has a higher token by then, the error Is ErrStale and ErrUnknown: what
+// was put may have been there before. If it has the same token, but is not what was to be put,
+// Update goes on: where a client repeats a write, calls with one token that run beside each other
+// may count twice.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
 	if err := check(name, token); err != nil {
 		return err

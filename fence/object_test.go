@@ -131,8 +131,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// A client that repeats a write whose answer is lost is told that the object has changed, by that write. fn does not see
-// what it made itself: it would count twice.
+// A client that repeats a write whose answer is lost is told that the object has changed, by that
+// write. fn does not see what it made itself: it would count twice.
 func TestUpdate_AClientThatRepeats(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fn   func(old []byte) ([]byte, error)
@@ -172,8 +172,8 @@ func TestUpdate_AClientThatRepeats(t *testing.T) {
 	}
 }
 
-// A later holder writes on top of a write before the client repeats it: that it came too late does not say that nothing was written.
-// Without a PUT that was refused, it does.
+// A later holder writes on top of a write before the client repeats it: that it came too late does
+// not say that nothing was written. Without a PUT that was refused, it does.
 func TestUpdate_ALaterHolderBeforeTheRepeat(t *testing.T) {
 	b := &bucket{objects: make(map[string]object)}
 	store := b.serve(t)
@@ -208,7 +208,8 @@ func TestUpdate_ALaterHolderBeforeTheRepeat(t *testing.T) {
 	}
 }
 
-// Calls with the same token, one after another or beside each other, are told apart by what they put.
+// Calls with the same token, one after another or beside each other, are told apart by what they
+// put.
 func TestUpdate_CallsOfOneHolder(t *testing.T) {
 	b := &bucket{objects: make(map[string]object)}
 	add := func(text string) error {

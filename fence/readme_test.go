@@ -67,8 +67,8 @@ func excerpt(t *testing.T, path, begin, end string) string {
 	return begin + inside + end
 }
 
-// Two customers want the last unit, and the holder that came first stops between two statements, until
-// the other one has sold, or waits for the row.
+// Two customers want the last unit, and the holder that came first stops between two statements,
+// until the other one has sold, or waits for the row.
 func TestReadme_StalledHolders(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		d.mustExec(`CREATE TABLE stock (sku VARCHAR(100) PRIMARY KEY, units BIGINT NOT NULL, fence BIGINT)`)

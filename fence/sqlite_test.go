@@ -85,7 +85,8 @@ func TestDoTx_SQLiteChecksAtCommit(t *testing.T) {
 	}
 }
 
-// openFile opens a file of SQLite with its defaults but for foreign keys: without WAL, and without a wait for locks.
+// openFile opens a file of SQLite with its defaults but for foreign keys: without WAL, and without
+// a wait for locks.
 func openFile(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "db")+"?_pragma=foreign_keys(1)")

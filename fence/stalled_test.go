@@ -75,8 +75,9 @@ type doer interface {
 	Do(ctx context.Context, key string, fn func(ctx context.Context, l coord.Lock) error) error
 }
 
-// stoppable is a holder that gets to know nothing: neither does its lock's context end, nor does Unlock
-// fail. A process that is stopped for longer than its lease is such a holder until it looks at a clock.
+// stoppable is a holder that gets to know nothing: neither does its lock's context end, nor does
+// Unlock fail. A process that is stopped for longer than its lease is such a holder until it looks
+// at a clock.
 type stoppable struct{ l coord.Lock }
 
 func (s stoppable) Do(ctx context.Context, _ string, fn func(context.Context, coord.Lock) error) error {

@@ -23,7 +23,8 @@ func (d *database) arg(text string) string {
 	return text
 }
 
-// increase reads the counter and writes one more. So does each of the sections below, in another way.
+// increase reads the counter and writes one more. So does each of the sections below, in another
+// way.
 func (d *database) increase(ctx context.Context, tx fence.Tx) error {
 	var n int64
 	if err := tx.QueryRowContext(ctx, `SELECT n FROM counters WHERE name = 'a'`).Scan(&n); err != nil {
@@ -98,8 +99,8 @@ func (d *database) sweep(s section) (lost int64) {
 	}
 }
 
-// A holder that stops between any two statements loses no update that the kit guards, and loses some of
-// those that it does not guard.
+// A holder that stops between any two statements loses no update that the kit guards, and loses
+// some of those that it does not guard.
 func TestStalledHolders(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		d.counters()

@@ -62,8 +62,8 @@ func TestSilentStreamsAtATime(t *testing.T) {
 	refuses("127.0.0.3", 6, 5) // 16 in all
 }
 
-// Of members that Options.Known does not confirm, as a process with a copy of the secret can name any
-// number of them, a node keeps 64. One that it confirms gets in beside them.
+// Of members that Options.Known does not confirm, as a process with a copy of the secret can name
+// any number of them, a node keeps 64. One that it confirms gets in beside them.
 func TestUnlistedMembersAtATime(t *testing.T) {
 	said := make(lines, 1000)
 	opts := options("a")
@@ -159,8 +159,8 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Messages that name lengths take no memory, by packet and by stream, of a stranger, of a member that has the key, and where
-// there is no key.
+// Messages that name lengths take no memory, by packet and by stream, of a stranger, of a member
+// that has the key, and where there is no key.
 func TestMessagesThatNameLengths(t *testing.T) {
 	const size = 4 << 20
 	for name, message := range map[string][]byte{
@@ -219,7 +219,8 @@ func TestMessagesThatNameLengths(t *testing.T) {
 	}
 }
 
-// What memberlist itself panics of, or decodes in another way than it was written, does not come through.
+// What memberlist itself panics of, or decodes in another way than it was written, does not come
+// through.
 func TestScreen(t *testing.T) {
 	s := screen{label: "test"}
 	alive := func(more string) []byte { return []byte("\xf4\x04test\x04" + more) }

@@ -16,8 +16,8 @@ import (
 type debounce struct {
 	quiet, most time.Duration
 
-	// held: the node has not yet looked for others, so what it sees is not the membership. The limit
-	// is most here too: with the arbiter and all seeds out of reach, it has to go on alone.
+	// held: the node has not yet looked for others, so what it sees is not the membership. The
+	// limit is most here too: with the arbiter and all seeds out of reach, it has to go on alone.
 	held    bool
 	settled bool
 	value   []string // as settled; sorted, like all memberships here

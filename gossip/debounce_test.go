@@ -79,7 +79,8 @@ func TestDebounce(t *testing.T) {
 	}
 }
 
-// The ring's goroutine with the clock of a bubble, and with the roster in the place of memberlist. Section 8: Debounce.
+// The ring's goroutine with the clock of a bubble, and with the roster in the place of memberlist.
+// Section 8: Debounce.
 func TestViewsOverTime(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		opts := options("a")
@@ -178,7 +179,8 @@ func TestViewsOverTime(t *testing.T) {
 	})
 }
 
-// The search for others is rarer and rarer, but happens at once when it is asked for. Then it is often again.
+// The search for others is rarer and rarer, but happens at once when it is asked for. Then it is
+// often again.
 func TestSearch(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		opts := options("a")

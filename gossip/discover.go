@@ -78,8 +78,8 @@ func (r *Ring) searchOnce() bool {
 	for range min(joiners, len(addrs)) {
 		wg.Go(func() {
 			for addr := range next {
-				// A node that one of the others has just joined told it about the whole cluster, and it told
-				// us.
+				// A node that one of the others has just joined told it about the whole cluster,
+				// and it told us.
 				if r.ctx.Err() != nil || r.roster.has(addr) {
 					continue
 				}

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A member that is gone is out of the membership at once, whatever else changes; the rest waits as ever.
+// A member that is gone is out of the membership at once, whatever else changes; the rest waits as
+// ever.
 func TestDebounce_DropsWhatIsGone(t *testing.T) {
 	begin := time.Unix(1, 0)
 	d := newDebounce(2*time.Second, 10*time.Second, begin)
@@ -43,8 +44,8 @@ func TestDebounce_DropsWhatIsGone(t *testing.T) {
 	}
 }
 
-// A process that was killed and has started again under its name takes the dead one's place at once: no other member has to give
-// anything away.
+// A process that was killed and has started again under its name takes the dead one's place at
+// once: no other member has to give anything away.
 func TestDebounce_AProcessThatStartsAgainTakesItsPlace(t *testing.T) {
 	begin := time.Unix(1, 0)
 	d := newDebounce(2*time.Second, 10*time.Second, begin)
@@ -64,8 +65,8 @@ func TestDebounce_AProcessThatStartsAgainTakesItsPlace(t *testing.T) {
 	}
 }
 
-// A process that is killed and starts again at its address is placed at once, though gossip has not missed the former one yet. At
-// another address it waits for Debounce, as both may be there.
+// A process that is killed and starts again at its address is placed at once, though gossip has not
+// missed the former one yet. At another address it waits for Debounce, as both may be there.
 func TestStep_AProcessStartsAgainAtItsAddress(t *testing.T) {
 	for peer, want := range map[string][]string{"10.0.0.2:1": {"shop-0/A", "shop-1/Z"}, "10.0.0.9:1": {"shop-0/A", "shop-1/B"}} {
 		o := options("x")

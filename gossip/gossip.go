@@ -21,9 +21,9 @@ import (
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within
 // about 6 s: up to 2 s until a probe has failed, then 3 s of suspicion (times log10 of their
-// number, if they are more), and the news. With Debounce it is out of the placement after 8 s, before the
-// arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it, so that
-// there is no need to probe faster, and to miss processes that are only slow.
+// number, if they are more), and the news. With Debounce it is out of the placement after 8 s,
+// before the arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it,
+// so that there is no need to probe faster, and to miss processes that are only slow.
 func config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.TCPTimeout = 2 * time.Second // a join of a host that is gone
@@ -57,8 +57,8 @@ func newRoster(s *settings) *roster {
 	return r
 }
 
-// maxUnlisted is how many members there may be that Options.Known does not confirm. They may be new;
-// a process with a copy of the arbiter's data can name any number of them.
+// maxUnlisted is how many members there may be that Options.Known does not confirm. They may be
+// new; a process with a copy of the arbiter's data can name any number of them.
 const maxUnlisted = 64
 
 // admit reports whether a node may be a member. It asks known of new nodes only.

@@ -55,7 +55,8 @@ func TestLogLines(t *testing.T) {
 	}
 }
 
-// memberlist decrypts with the slice that it got from GetKeys, without a lock: the race detector watches.
+// memberlist decrypts with the slice that it got from GetKeys, without a lock: the race detector
+// watches.
 func TestAKeyIsRemovedBesideReaders(t *testing.T) {
 	a, b, c, d := key(1, 16), key(2, 16), key(3, 16), key(4, 16)
 	k, err := memberlist.NewKeyring([][]byte{a, b, c, d}, a)

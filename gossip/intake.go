@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// An intake reads msgpack, and keeps what it has read. It takes no more memory than bytes have come,
-// whatever lengths they name.
+// An intake reads msgpack, and keeps what it has read. It takes no more memory than bytes have
+// come, whatever lengths they name.
 type intake struct {
 	from io.Reader
 	left int    // bytes that may still be read

@@ -306,7 +306,8 @@ func (r *Ring) run() {
 
 // step publishes a View if there is anything new.
 func (r *Ring) step(d *debounce, now time.Time) {
-	// In this order: each node that the search found is in the roster by the time the search is over.
+	// In this order: each node that the search found is in the roster by the time the search is
+	// over.
 	if r.searched.Load() {
 		d.release(now)
 	}
@@ -364,8 +365,8 @@ func find(live []ring.Node, name string) (n ring.Node, ok bool) {
 	return n, ok
 }
 
-// startedAgain reports whether a node that is placed was that of a process which has started again since, at the same address
-// and under its name: gossip has not missed the former one yet.
+// startedAgain reports whether a node that is placed was that of a process which has started again
+// since, at the same address and under its name: gossip has not missed the former one yet.
 func (r *Ring) startedAgain(d *debounce, live []ring.Node, name string) bool {
 	former, ok := find(live, name)
 	if !ok || name == r.opts.Name || former.Peer == "" {
@@ -394,14 +395,15 @@ func (r *Ring) announce(wait time.Duration) error {
 	return r.list.UpdateNode(wait)
 }
 
-// A node that leaves waits for so long for each of its two messages. They are sent within a few gossip intervals; a machine that
-// is busy takes longer.
+// A node that leaves waits for so long for each of its two messages. They are sent within a few
+// gossip intervals; a machine that is busy takes longer.
 const (
 	leaving = time.Second
 	left    = 5 * time.Second
 )
 
-// within limits a wait, also by the deadline of ctx. It returns more than 0, which would mean without limit.
+// within limits a wait, also by the deadline of ctx. It returns more than 0, which would mean
+// without limit.
 func within(ctx context.Context, wait time.Duration) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(at))

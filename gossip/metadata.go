@@ -16,7 +16,8 @@ import (
 //	1  length of the session, then the session
 //	1  length of the peer address, then the address
 //
-// Every field has one encoding only. A later version may have more after them: that is skipped. memberlist allows 512 bytes.
+// Every field has one encoding only. A later version may have more after them: that is skipped.
+// memberlist allows 512 bytes.
 type metadata struct {
 	state      ring.State
 	algorithm  uint8
@@ -91,7 +92,8 @@ func checkText(what, s string, limit int) error {
 	return nil
 }
 
-// describe makes a Node of what gossip says. Whatever is wrong with it, the node is a member, and should be seen.
+// describe makes a Node of what gossip says. Whatever is wrong with it, the node is a member, and
+// should be seen.
 func describe(name, gossip string, meta []byte, partitions int) ring.Node {
 	n := ring.Node{Name: name, Gossip: gossip}
 	m, err := decode(meta)

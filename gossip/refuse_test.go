@@ -159,8 +159,9 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 			for range 3 {
 				u.Write(append(slices.Clone(label), message...))
 			}
-			// When this one is a member the others have been read, and are handled now if they were not before it: memberlist
-			// begins with what came last. So it is looked again in the end.
+			// When this one is a member the others have been read, and are handled now if they were
+			// not before it: memberlist begins with what came last. So it is looked again in the
+			// end.
 			u.Write(append(slices.Clone(label), alive("y", here, 7, 1, 5, 2, 0, 0, 0)...))
 			await(t, a, "y", sees("y"))
 			known := []string{a.Name(), "y"}
@@ -191,7 +192,8 @@ func accuse(t *testing.T, at, of *Ring, incarnation uint32, as string) {
 	state(t, at, aliveAs(of.Name(), addr.Addr().AsSlice(), addr.Port(), incarnation, 1, 5, 2, 0, 0, 0), as)
 }
 
-// state sends a node what aliveAs returns, in a packet or in a stream as of one that joins, and waits until it has been read.
+// state sends a node what aliveAs returns, in a packet or in a stream as of one that joins, and
+// waits until it has been read.
 func state(t *testing.T, at *Ring, says []byte, as string) {
 	t.Helper()
 	if as == "state" {
@@ -288,7 +290,8 @@ func TestHighest(t *testing.T) {
 	}
 }
 
-// What a member says of others must not grow in memory, nor beyond what a node sends to one that joins.
+// What a member says of others must not grow in memory, nor beyond what a node sends to one that
+// joins.
 func TestNamesAndMetadataHaveALength(t *testing.T) {
 	t.Parallel()
 	long := func(n int) string { return strings.Repeat("x", n) }
@@ -327,7 +330,8 @@ func TestNamesAndMetadataHaveALength(t *testing.T) {
 	}
 }
 
-// aliveList is a message of a node with so many versions, as a list, which memberlist reads as well.
+// aliveList is a message of a node with so many versions, as a list, which memberlist reads as
+// well.
 func aliveList(name string, versions uint16) []byte {
 	b := alive(name, here, 7)
 	b = append(b[:len(b)-len("\xc6\x00\x00\x00\x00")], 0xdc)

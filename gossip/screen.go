@@ -13,10 +13,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A screen looks at what arrives before memberlist does, and lets through what a node of this package
-// sends. memberlist v0.7.0 believes lengths: it makes 3.4 GB for a packet of 34 bytes, 40 MB for a
-// compressed one, and it panics on padding that is longer than the text. With keys this takes a
-// member, or a process that has a copy of the arbiter's data.
+// A screen looks at what arrives before memberlist does, and lets through what a node of this
+// package sends. memberlist v0.7.0 believes lengths: it makes 3.4 GB for a packet of 34 bytes, 40
+// MB for a compressed one, and it panics on padding that is longer than the text. With keys this
+// takes a member, or a process that has a copy of the arbiter's data.
 type screen struct {
 	label string
 	keys  *memberlist.Keyring // nil: not encrypted
@@ -45,10 +45,10 @@ var (
 // wrong statement about itself with the next number, and there is none after 2^32-1: memberlist
 // goes on with 0, and no other node listens to that one again. So what it has to answer is lower,
 // and rises. The answer to the highest of all is let through a quarter of a second later, when its
-// packets may have been sent: then it comes with a state, within 15 s. What says that a node is dead
-// has a limit of before (answered), so its answer is let through at once, unless clocks differ by more. Nodes'
-// own numbers rise with what they say, and stay far below; 2^32 comes in 2060. A node whose clock
-// is behind another one's lets the same through that much later.
+// packets may have been sent: then it comes with a state, within 15 s. What says that a node is
+// dead has a limit of before (answered), so its answer is let through at once, unless clocks differ
+// by more. Nodes' own numbers rise with what they say, and stay far below; 2^32 comes in 2060. A
+// node whose clock is behind another one's lets the same through that much later.
 func highest(now time.Time) uint64 {
 	const begin, each = 1_767_225_600_000, 250 // ms: 2026, and a quarter of a second
 	return 1<<20 + uint64(max(0, now.UnixMilli()-begin)/each)
@@ -154,7 +154,8 @@ func (s *screen) stream(conn io.Reader, dialled bool) (io.Reader, error) {
 	}
 	opened, err := s.open(text, data)
 	if err == errKey && !dialled {
-		// memberlist does not open it either, and its answer, under another key, tells the other side so.
+		// memberlist does not open it either, and its answer, under another key, tells the other
+		// side so.
 		text[n-1] ^= 1 // nor with a key that comes now
 		return io.MultiReader(&in.got, conn), nil
 	}
@@ -200,8 +201,8 @@ func (in *intake) state() error {
 	return nil
 }
 
-// open decrypts memberlist's encryption: a version, a nonce, AES-GCM. Version 0, with padding, is that of
-// a protocol that no node speaks.
+// open decrypts memberlist's encryption: a version, a nonce, AES-GCM. Version 0, with padding, is
+// that of a protocol that no node speaks.
 func (s *screen) open(b, data []byte) ([]byte, error) {
 	const nonce = 12
 	if len(b) < 1+nonce || b[0] != 1 {

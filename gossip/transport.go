@@ -18,8 +18,9 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling and all streams end. With
-// memberlist's alone a goroutine stays for each until it times out. Its screen looks at what arrives.
+// A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling
+// and all streams end. With memberlist's alone a goroutine stays for each until it times out. Its
+// screen looks at what arrives.
 type transport struct {
 	*memberlist.NetTransport
 	screen  screen
@@ -147,7 +148,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 }
 
 func (t *transport) Shutdown() error {
-	// The listeners first: they wait until what they have received is taken, and accept and memberlist still take it.
+	// The listeners first: they wait until what they have received is taken, and accept and
+	// memberlist still take it.
 	err := t.NetTransport.Shutdown()
 	t.cancel()
 	t.wg.Wait()

@@ -18,18 +18,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Limits say how long a process may keep a hold. They have no defaults: 0 or less is no limit, or no lingering.
+// Limits say how long a process may keep a hold. They have no defaults: 0 or less is no limit, or
+// no lingering.
 type Limits struct {
-	// MaxTurns is how many turns may begin under a hold after another process asked for the key, the running one
-	// included. 0 or less: not limited by number.
+	// MaxTurns is how many turns may begin under a hold after another process asked for the key,
+	// the running one included. 0 or less: not limited by number.
 	MaxTurns int
 
-	// MaxHold is for how long turns may begin under a hold after another process asked for the key. 0 or less: not limited
-	// by time. While no other process asks, there is no limit.
+	// MaxHold is for how long turns may begin under a hold after another process asked for the key.
+	// 0 or less: not limited by time. While no other process asks, there is no limit.
 	MaxHold time.Duration
 
-	// Linger is how long a hold without waiters is kept for waiters to come in this process, while no other process
-	// asks for it. 0 or less: not at all.
+	// Linger is how long a hold without waiters is kept for waiters to come in this process, while
+	// no other process asks for it. 0 or less: not at all.
 	Linger time.Duration
 }
 
@@ -62,7 +63,8 @@ const (
 	GiveBack             // the queue has let go of it and is Idle: give it back now, and if waiters are left, get another
 )
 
-// A Waiter is a place in a Queue. Its zero value is ready; after it left or had its turn it can be used again.
+// A Waiter is a place in a Queue. Its zero value is ready; after it left or had its turn it can be
+// used again.
 type Waiter[T any] struct {
 	Value      T // the caller's
 	fence      uint64
@@ -73,8 +75,8 @@ type Waiter[T any] struct {
 // Fence returns the token of the waiter's turn; 0 until it has one.
 func (w *Waiter[T]) Fence() uint64 { return w.fence }
 
-// A Queue is the waiters of one process for one key, and the process's hold on it. The zero Queue is Idle and empty.
-// It is not safe for concurrent use.
+// A Queue is the waiters of one process for one key, and the process's hold on it. The zero Queue
+// is Idle and empty. It is not safe for concurrent use.
 type Queue[T any] struct {
 	first, last *Waiter[T]
 	mark        *Waiter[T] // where Walk goes on
@@ -99,7 +101,8 @@ func (q *Queue[T]) Turns() int { return q.turns }
 // Recalled tells whether another process has asked for the key under this hold.
 func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
 
-// RecalledFor returns for how long another process has asked for the key under this hold, 0 if none has.
+// RecalledFor returns for how long another process has asked for the key under this hold, 0 if none
+// has.
 func (q *Queue[T]) RecalledFor(now time.Time) time.Duration {
 	if !q.Recalled() {
 		return 0
@@ -115,8 +118,8 @@ func (q *Queue[T]) Enter() (fence uint64, ok bool) {
 	return q.begin(), true
 }
 
-// Join queues a waiter, which must not be in a queue. It takes no turn by itself: that comes by Take or Done. In state
-// Lingering call Enter first: there are no waiters then.
+// Join queues a waiter, which must not be in a queue. It takes no turn by itself: that comes by
+// Take or Done. In state Lingering call Enter first: there are no waiters then.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	w.prev, w.next, w.queued, w.fence = q.last, nil, true, 0
 	if q.last == nil {
@@ -128,8 +131,9 @@ func (q *Queue[T]) Join(w *Waiter[T]) {
 	q.waiting++
 }
 
-// Leave removes a waiter. It reports false if the waiter is not queued: it has been given the turn, or was removed by
-// Drain. A waiter that leaves with a turn has to end it by Done, or the turn is lost for all.
+// Leave removes a waiter. It reports false if the waiter is not queued: it has been given the turn,
+// or was removed by Drain. A waiter that leaves with a turn has to end it by Done, or the turn is
+// lost for all.
 func (q *Queue[T]) Leave(w *Waiter[T]) bool {
 	if !w.queued {
 		return false
@@ -152,7 +156,8 @@ func (q *Queue[T]) Leave(w *Waiter[T]) bool {
 	return true
 }
 
-// Drain removes the waiters for which drop says so (all, if it is nil) and calls each with them, in order.
+// Drain removes the waiters for which drop says so (all, if it is nil) and calls each with them, in
+// order.
 func (q *Queue[T]) Drain(drop func(*Waiter[T]) bool, each func(*Waiter[T])) {
 	for w := q.first; w != nil; {
 		next := w.next // w is its caller's again once it left
@@ -174,8 +179,9 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 	return false
 }
 
-// Walk calls f with each waiter, in order, and pause after each of them. Pause may do anything to the queue but walk. Walk goes
-// on with the waiter that is next then, and ends early if pause returns false.
+// Walk calls f with each waiter, in order, and pause after each of them. Pause may do anything to
+// the queue but walk. Walk goes on with the waiter that is next then, and ends early if pause
+// returns false.
 func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 	defer func() { q.mark = nil }()
 	for w := q.first; w != nil; w = q.mark {
@@ -187,9 +193,10 @@ func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 	}
 }
 
-// Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the turn. contended says that
-// another process waits already. If there is no waiter, or a hold already, it returns nil and does not take this one: the
-// caller gives it back. So a grant and "a waiter exists" are one step (rule 11).
+// Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the
+// turn. contended says that another process waits already. If there is no waiter, or a hold
+// already, it returns nil and does not take this one: the caller gives it back. So a grant and "a
+// waiter exists" are one step (rule 11).
 func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
 	if q.state != Idle || q.waiting == 0 || n == 0 {
 		return nil
@@ -201,8 +208,8 @@ func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[
 	return q.pop()
 }
 
-// Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and has no waiters: Join
-// and Take in one. It reports whether it did.
+// Begin gives the queue a hold with one token, and the caller the turn, if the queue is Idle and
+// has no waiters: Join and Take in one. It reports whether it did.
 func (q *Queue[T]) Begin(token uint64) bool {
 	if q.state != Idle || q.waiting > 0 {
 		return false
@@ -212,8 +219,9 @@ func (q *Queue[T]) Begin(token uint64) bool {
 	return true
 }
 
-// Supply makes token the one of the next turn under the hold that the queue has, and of one turn only: for a hold with its
-// grantor at hand, which gives each turn its token. Call it before Enter and Done.
+// Supply makes token the one of the next turn under the hold that the queue has, and of one turn
+// only: for a hold with its grantor at hand, which gives each turn its token. Call it before Enter
+// and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
 // Rest ends the running turn if there are no waiters and the hold was not recalled: what Done does
@@ -252,8 +260,8 @@ func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	return w
 }
 
-// Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one. It reports false if there is
-// no lingering hold.
+// Again takes a lingering hold's next turn with a token of the caller's: Supply and Enter in one.
+// It reports false if there is no lingering hold.
 func (q *Queue[T]) Again(token uint64) bool {
 	if q.state != Lingering {
 		return false
@@ -263,8 +271,8 @@ func (q *Queue[T]) Again(token uint64) bool {
 	return true
 }
 
-// Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil and what to do with the hold: if it
-// stays, the queue is Lingering now.
+// Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil
+// and what to do with the hold: if it stays, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 	switch {
 	case q.state != Turn:
@@ -313,8 +321,8 @@ func (q *Queue[T]) Relax() Next {
 	return GiveBack
 }
 
-// Drop makes the queue forget its hold, because it was lost or is given back, and the turn that runs under it.
-// The waiters stay.
+// Drop makes the queue forget its hold, because it was lost or is given back, and the turn that
+// runs under it. The waiters stay.
 func (q *Queue[T]) Drop() {
 	q.state, q.token, q.left, q.recalled, q.turns = Idle, 0, 0, time.Time{}, 0
 }

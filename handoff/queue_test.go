@@ -372,7 +372,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// A walk goes on where it was, whatever happens to the queue in its rests: each waiter that stays is seen once, in order.
+// A walk goes on where it was, whatever happens to the queue in its rests: each waiter that stays
+// is seen once, in order.
 func TestWalk(t *testing.T) {
 	for what, change := range map[string]func(q *Queue[int], w []*Waiter[int]){
 		"nothing":         func(*Queue[int], []*Waiter[int]) {},

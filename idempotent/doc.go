@@ -1,20 +1,21 @@
-// Package idempotent executes what may arrive more than once, such as a message of a queue or a job that is tried again, once, over all
-// processes that share a namespace of locks and a [Store]:
+// Package idempotent executes what may arrive more than once, such as a message of a queue or a job
+// that is tried again, once, over all processes that share a namespace of locks and a [Store]:
 //
 //	payments := idempotent.New(locks, store, &idempotent.Options{Scope: "payments"})
 //	err := payments.Once(ctx, m.ID, func(ctx context.Context, l coord.Lock) error {
 //		return pay(ctx, m)
 //	})
 //
-// The first call with an ID runs the function, with a lock of the ID; calls that come meanwhile wait. They, and all later ones,
-// return what that run has returned. [middleware.Idempotent] is the same for requests of HTTP, and package
-// middleware/grpc has it for calls.
+// The first call with an ID runs the function, with a lock of the ID; calls that come meanwhile
+// wait. They, and all later ones, return what that run has returned. [middleware.Idempotent] is the
+// same for requests of HTTP, and package middleware/grpc has it for calls.
 //
 // # Once, and not twice
 //
-// That the function is about to run is stored before it does, and that it has run when it has returned. If the process dies in
-// between, it is not known whether the function has done its work: a later call gets [ErrUnknown], and the application, or a human,
-// has to find out. No store beside the data can do better. Where the work is one transaction of an SQL database, package fence can:
+// That the function is about to run is stored before it does, and that it has run when it has
+// returned. If the process dies in between, it is not known whether the function has done its work:
+// a later call gets [ErrUnknown], and the application, or a human, has to find out. No store beside
+// the data can do better. Where the work is one transaction of an SQL database, package fence can:
 // its Inbox keeps the ID in that transaction, and each message is executed exactly once.
 //
 // docs/once.md shows a consumer.

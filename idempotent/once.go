@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// What a call returns if its function did not run. Other errors than these and those of package coord are the store's: nothing
-// was executed then, and the call may be made again.
+// What a call returns if its function did not run. Other errors than these and those of package
+// coord are the store's: nothing was executed then, and the call may be made again.
 var (
 	// ErrUnknown: the function was begun before, and it is not known whether it has done its work.
 	ErrUnknown = once.ErrUnknown
@@ -27,7 +27,8 @@ var (
 	ErrNoID = errors.New("idempotent: the ID is empty")
 )
 
-// A FinalError is the error of a run that was not to be repeated, see [Final]. Later calls with the ID return one with the same text.
+// A FinalError is the error of a run that was not to be repeated, see [Final]. Later calls with the
+// ID return one with the same text.
 type FinalError struct {
 	Text string
 	Err  error // what was given to Final; nil in a later call
@@ -39,7 +40,8 @@ func (e *FinalError) Error() string { return e.Text }
 // Unwrap returns what was given to Final.
 func (e *FinalError) Unwrap() error { return e.Err }
 
-// Final makes an error the result of its ID: a message that cannot be executed, however often it is delivered. Nil stays nil.
+// Final makes an error the result of its ID: a message that cannot be executed, however often it is
+// delivered. Nil stays nil.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -54,8 +56,9 @@ type Executor struct {
 	logger  *slog.Logger
 }
 
-// New returns an Executor that keeps its records in store. With a [RedisStore] and a Logger it asks the server for its limit of memory, for
-// a second at most. It panics if locks or store is nil or the options make no sense.
+// New returns an Executor that keeps its records in store. With a [RedisStore] and a Logger it asks
+// the server for its limit of memory, for a second at most. It panics if locks or store is nil or
+// the options make no sense.
 func New(locks *coord.Coordinator, store Store, opts *Options) *Executor {
 	if locks == nil || store == nil {
 		panic("idempotent: New needs a coordinator and a Store")
@@ -78,21 +81,24 @@ func New(locks *coord.Coordinator, store Store, opts *Options) *Executor {
 	}
 }
 
-// Once calls fn, unless that has been done with the same id: see [Executor.Once]. Its options are the defaults, but that any number of callers of a
-// process may wait for one ID: Options.MaxWaiters counts those of an [Executor].
+// Once calls fn, unless that has been done with the same id: see [Executor.Once]. Its options are
+// the defaults, but that any number of callers of a process may wait for one ID: Options.MaxWaiters
+// counts those of an [Executor].
 func Once(ctx context.Context, locks *coord.Coordinator, store Store, id string, fn func(ctx context.Context, l coord.Lock) error) error {
 	return New(locks, store, nil).Once(ctx, id, fn)
 }
 
-// Once calls fn, with a lock of the ID, and returns what it returns. Once fn has returned nil, or a [Final] error, later calls with the
-// same ID return that, and do not run it.
+// Once calls fn, with a lock of the ID, and returns what it returns. Once fn has returned nil, or a
+// [Final] error, later calls with the same ID return that, and do not run it.
 //
-// After any other error of fn a later call runs it again, so it must not have done what may not be done twice. If fn itself does not know
-// whether it has done its work, it returns an error that Is [ErrUnknown]: later calls get ErrUnknown. So they do if fn has panicked,
-// if the process has died in between, and if the record of the end could not be stored, which is logged.
+// After any other error of fn a later call runs it again, so it must not have done what may not be
+// done twice. If fn itself does not know whether it has done its work, it returns an error that Is
+// [ErrUnknown]: later calls get ErrUnknown. So they do if fn has panicked, if the process has died
+// in between, and if the record of the end could not be stored, which is logged.
 //
-// fn's context ends with ctx, and when the lock is lost, with a cause that Is [coord.ErrLost]; fn must heed it. If the lock was lost and
-// another process has executed the ID since, the error Is [ErrStale].
+// fn's context ends with ctx, and when the lock is lost, with a cause that Is [coord.ErrLost]; fn
+// must heed it. If the lock was lost and another process has executed the ID since, the error Is
+// [ErrStale].
 func (x *Executor) Once(ctx context.Context, id string, fn func(ctx context.Context, l coord.Lock) error) error {
 	if id == "" { // all messages without one would be the same
 		return ErrNoID
@@ -124,7 +130,8 @@ func (x *Executor) key(id string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// found returns what an earlier run has returned. The payload of a record is the text of a Final error, with a byte before it.
+// found returns what an earlier run has returned. The payload of a record is the text of a Final
+// error, with a byte before it.
 func found(rec once.Record) error {
 	if len(rec.Payload) > 0 {
 		return &FinalError{Text: string(rec.Payload[1:])}
@@ -161,7 +168,8 @@ func (r *run) Run(l coord.Lock) []byte {
 	return once.Encode(once.Answered, once.Print{})
 }
 
-// holding is a context that carries a lock, so that package coord does not wait for it under itself.
+// holding is a context that carries a lock, so that package coord does not wait for it under
+// itself.
 type holding struct {
 	context.Context
 	lock coord.Lock

@@ -127,7 +127,8 @@ func final(cause error) func(error) bool {
 	}
 }
 
-// Calls at the same time, in two processes: one runs the function, the others wait and get its result.
+// Calls at the same time, in two processes: one runs the function, the others wait and get its
+// result.
 func TestOnce_AtTheSameTime(t *testing.T) {
 	for name, w := range worlds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +155,8 @@ func TestOnce_AtTheSameTime(t *testing.T) {
 	}
 }
 
-// A call that does not wait, or not among so many, is told that another one runs the function; IDs and scopes are apart.
+// A call that does not wait, or not among so many, is told that another one runs the function; IDs
+// and scopes are apart.
 func TestOnce_InProgress(t *testing.T) {
 	c, store := locks(t, fallback.NewMemory()), idempotent.NewMemoryStore(nil)
 	hasty := idempotent.New(c, store, &idempotent.Options{Wait: -1})
@@ -190,7 +192,8 @@ func TestOnce_InProgress(t *testing.T) {
 	}
 }
 
-// A function that panics, or whose process has died, may have done its work: later calls are told, and with Rerun they run it.
+// A function that panics, or whose process has died, may have done its work: later calls are told,
+// and with Rerun they run it.
 func TestOnce_Unknown(t *testing.T) {
 	for name, w := range worlds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +237,8 @@ func (s *faulty) Put(ctx context.Context, key string, record []byte, fence uint6
 	return s.Store.Put(ctx, key, record, fence, ttl)
 }
 
-// If the beginning cannot be stored, nothing runs. If the end cannot, the run counts, is logged, and later calls are told.
+// If the beginning cannot be stored, nothing runs. If the end cannot, the run counts, is logged,
+// and later calls are told.
 func TestOnce_StoreFails(t *testing.T) {
 	c := locks(t, fallback.NewMemory())
 	away := errors.New("away")

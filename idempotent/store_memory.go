@@ -9,23 +9,26 @@ import (
 	"time"
 )
 
-// MemoryStoreOptions are the options of [NewMemoryStore]. The zero value of each field means its default, and a nil
+// MemoryStoreOptions are the options of [NewMemoryStore]. The zero value of each field means its
+// default, and a nil
 // *MemoryStoreOptions means all defaults.
 type MemoryStoreOptions struct {
-	// MaxBytes is how much all records may take together, in bytes of keys and records, plus 128 for each. Default 64 MiB.
-	// Negative: no limit.
+	// MaxBytes is how much all records may take together, in bytes of keys and records, plus 128
+	// for each. Default 64 MiB. Negative: no limit.
 	MaxBytes int64
 
-	// Evicted is called for each record that had to go before it expired, with no mutex held. Nil: not.
+	// Evicted is called for each record that had to go before it expired, with no mutex held. Nil:
+	// not.
 	Evicted func(key string)
 }
 
-// A MemoryStore is a [Store] in the memory of this process: for tests, and for services that are one process and may forget
-// everything with it. Expired records go when the next one is put.
+// A MemoryStore is a [Store] in the memory of this process: for tests, and for services that are
+// one process and may forget everything with it. Expired records go when the next one is put.
 //
-// When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say: with the same ttl for all,
-// the oldest. A request is executed again if it comes again after its record was evicted. So MaxBytes should be enough for all
-// that can come within the time for which clients repeat requests, and Evicted be looked at.
+// When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say:
+// with the same ttl for all, the oldest. A request is executed again if it comes again after its
+// record was evicted. So MaxBytes should be enough for all that can come within the time for which
+// clients repeat requests, and Evicted be looked at.
 type MemoryStore struct {
 	max     int64
 	evicted func(string)

@@ -16,27 +16,32 @@ var luaPut string
 //go:embed lua/get.lua
 var luaGet string
 
-// RedisStoreOptions are the options of [NewRedisStore]. The zero value of each field means its default, and a nil
+// RedisStoreOptions are the options of [NewRedisStore]. The zero value of each field means its
+// default, and a nil
 // *RedisStoreOptions means all defaults.
 type RedisStoreOptions struct {
-	// Prefix begins the names of the keys at the server. Services that share a server need one each, or a request to one could be
-	// answered with what another has stored. Default "idempotency:".
+	// Prefix begins the names of the keys at the server. Services that share a server need one
+	// each, or a request to one could be answered with what another has stored. Default
+	// "idempotency:".
 	Prefix string
 }
 
-// A RedisStore is a [Store] on a Redis server, Sentinel or Cluster: a key with an expiry for each record. It needs the
-// commands EVAL, GET, GETRANGE and SET on keys with its prefix, and remembers as reliably as the server does: one without
-// persistence forgets with a restart, and a failover may lose what was put last. It should be one that does not evict keys
-// (maxmemory-policy noeviction): when memory is full, new requests are refused then, and otherwise old ones executed again. It should
-// be another server than that of the locks, or have room for all records: where memory is full, no lock can be taken. Idempotent
-// warns of both in its log, if the client may also use INFO, and EXISTS on the keys of the locks.
+// A RedisStore is a [Store] on a Redis server, Sentinel or Cluster: a key with an expiry for each
+// record. It needs the commands EVAL, GET, GETRANGE and SET on keys with its prefix, and remembers
+// as reliably as the server does: one without persistence forgets with a restart, and a failover
+// may lose what was put last. It should be one that does not evict keys (maxmemory-policy
+// noeviction): when memory is full, new requests are refused then, and otherwise old ones executed
+// again. It should be another server than that of the locks, or have room for all records: where
+// memory is full, no lock can be taken. Idempotent warns of both in its log, if the client may also
+// use INFO, and EXISTS on the keys of the locks.
 type RedisStore struct {
 	client redis.UniversalClient
 	prefix string
 }
 
-// NewRedisStore returns a store that uses the client as it is, and never closes it. Set its ContextTimeoutEnabled: without, a
-// call takes as long as the client's own timeouts and retries let it. It does not talk to the server.
+// NewRedisStore returns a store that uses the client as it is, and never closes it. Set its
+// ContextTimeoutEnabled: without, a call takes as long as the client's own timeouts and retries let
+// it. It does not talk to the server.
 func NewRedisStore(client redis.UniversalClient, opts *RedisStoreOptions) *RedisStore {
 	if client == nil {
 		panic("idempotent: NewRedisStore needs a client")

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// CheckMemory logs if the server's memory is limited and locks share it, or if the server evicts records. It says nothing where the
-// server does not tell.
+// CheckMemory logs if the server's memory is limited and locks share it, or if the server evicts
+// records. It says nothing where the server does not tell.
 func (s *RedisStore) CheckMemory(namespace string, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// aheadTime is for how long a body of unknown length is read ahead. A client that talks both ways sends the rest only when it
-// has got a part of the answer.
+// aheadTime is for how long a body of unknown length is read ahead. A client that talks both ways
+// sends the rest only when it has got a part of the answer.
 const aheadTime = 2 * time.Second
 
 // An ahead is a body that was read, to its end or not, before the handler runs.
@@ -27,13 +27,14 @@ type ahead struct {
 	over func(error)
 }
 
-// readAhead reads the beginning of the request's body, up to that many bytes, and puts it back. A client that sends slowly does so
-// before its request's turn, while others have theirs. And an HTTP/1 server looks at a connection again once the body has been
-// read: only then it notices that the client of a waiting request has gone.
+// readAhead reads the beginning of the request's body, up to that many bytes, and puts it back. A
+// client that sends slowly does so before its request's turn, while others have theirs. And an
+// HTTP/1 server looks at a connection again once the body has been read: only then it notices that
+// the client of a waiting request has gone.
 //
-// A body of unknown length, or a longer one, is read ahead for aheadTime at most; one with a known length that fits, for as long
-// as it takes, as the client has promised to send it. A request with Upgrade is left alone. readAhead returns the request to go on
-// with.
+// A body of unknown length, or a longer one, is read ahead for aheadTime at most; one with a known
+// length that fits, for as long as it takes, as the client has promised to send it. A request with
+// Upgrade is left alone. readAhead returns the request to go on with.
 func readAhead(w http.ResponseWriter, r *http.Request, most int64) *http.Request {
 	if most < 0 || r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r
@@ -68,8 +69,8 @@ func readAhead(w http.ResponseWriter, r *http.Request, most int64) *http.Request
 
 var maxBytesReader = reflect.TypeOf(http.MaxBytesReader(nil, http.NoBody, 0))
 
-// readsAside reports whether a goroutine may read the body while the handler runs, and be stopped. On HTTP/1 a MaxBytesReader
-// changes the header of the response if there is too much.
+// readsAside reports whether a goroutine may read the body while the handler runs, and be stopped.
+// On HTTP/1 a MaxBytesReader changes the header of the response if there is too much.
 func readsAside(w http.ResponseWriter, r *http.Request) bool {
 	return stoppable(w) && (r.ProtoMajor != 1 || reflect.TypeOf(r.Body) != maxBytesReader)
 }
@@ -90,7 +91,8 @@ func stoppable(w http.ResponseWriter) bool {
 	}
 }
 
-// fill reads until there are so many bytes, or to the end. The length is a promise: it is believed as far as it is cheap.
+// fill reads until there are so many bytes, or to the end. The length is a promise: it is believed
+// as far as it is cheap.
 func (a *ahead) fill(most int64) {
 	a.buf = make([]byte, 0, min(most, 4<<10))
 	for left := int(most); left > 0 && a.err == nil; {
@@ -164,8 +166,8 @@ func (a *ahead) finish(err error) {
 	}
 }
 
-// hangUp ends a Read that is under way: none may be left when the handler has returned. What is on its way is let in for a
-// moment, or the client might not see the answer.
+// hangUp ends a Read that is under way: none may be left when the handler has returned. What is on
+// its way is let in for a moment, or the client might not see the answer.
 func (a *ahead) hangUp(w http.ResponseWriter) {
 	a.stop.Store(true)
 	select {

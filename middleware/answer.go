@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// An answer is a handler's answer, to be given to more than one request. It does not change once it is made.
+// An answer is a handler's answer, to be given to more than one request. It does not change once it
+// is made.
 type answer struct {
 	status  int
 	header  http.Header // what the handler set or changed
@@ -18,8 +19,8 @@ type answer struct {
 	vary    []variant   // what a request must have to get it
 }
 
-// write answers another request with it. Headers that were set for that request around the middleware stay, unless the
-// handler changed them.
+// write answers another request with it. Headers that were set for that request around the
+// middleware stay, unless the handler changed them.
 func (a *answer) write(w http.ResponseWriter) {
 	h := w.Header()
 	for _, name := range a.removed {
@@ -61,8 +62,8 @@ func hopByHop(h http.Header) map[string]bool {
 	return hop
 }
 
-// listed are the elements of a header that is a list. A comma within quotes separates as well: callers look for names, and
-// must be on the safe side when there is one too many.
+// listed are the elements of a header that is a list. A comma within quotes separates as well:
+// callers look for names, and must be on the safe side when there is one too many.
 func listed(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, v := range values {
@@ -75,8 +76,9 @@ func listed(values []string) iter.Seq[string] {
 	}
 }
 
-// upgrades reports whether an Upgrade header asks for another protocol. HTTP/2 over the same connection ("h2c") does not count:
-// clients offer it with each request, net/http never accepts it, and RFC 9113 has taken it back.
+// upgrades reports whether an Upgrade header asks for another protocol. HTTP/2 over the same
+// connection ("h2c") does not count: clients offer it with each request, net/http never accepts it,
+// and RFC 9113 has taken it back.
 func upgrades(upgrade []string) bool {
 	for protocol := range listed(upgrade) {
 		if !strings.EqualFold(protocol, "h2c") {
@@ -86,7 +88,8 @@ func upgrades(upgrade []string) bool {
 	return false
 }
 
-// directive tells whether a header such as Cache-Control has one of the directives, with a value or without.
+// directive tells whether a header such as Cache-Control has one of the directives, with a value or
+// without.
 func directive(values []string, names ...string) bool {
 	for e := range listed(values) {
 		name, _, _ := strings.Cut(e, "=")

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// avoided are the nodes that could not be reached a moment ago. It takes the time as an argument. The zero value is ready to use.
+// avoided are the nodes that could not be reached a moment ago. It takes the time as an argument.
+// The zero value is ready to use.
 type avoided struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by name; guarded by mu
 }
 
-// try tells whether to try the node now. When its time is over, it lets one request try, and the others wait for as long again.
+// try tells whether to try the node now. When its time is over, it lets one request try, and the
+// others wait for as long again.
 func (a *avoided) try(name string, wait time.Duration, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -26,7 +26,8 @@ type node struct {
 	dials atomic.Int32
 }
 
-// cluster starts nodes that serve what handler makes for each of them, and waits until they have shared out the partitions.
+// cluster starts nodes that serve what handler makes for each of them, and waits until they have
+// shared out the partitions.
 func cluster(t testing.TB, n int, handler func(*node) http.Handler) []*node {
 	t.Helper()
 	return clusterOf(t, n, serve, handler)

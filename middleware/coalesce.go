@@ -10,48 +10,55 @@ import (
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
-// Coalesce makes GET and HEAD requests that ask for the same at the same time share one run of the handler, in this process;
-// with [Route] around it, in all processes (but requests that the owner got by TLS, and forwarded ones, apart). A request that finds a
-// run in progress gets its status, header, body and trailers. Nothing is kept after a run: this is not a cache.
+// Coalesce makes GET and HEAD requests that ask for the same at the same time share one run of the
+// handler, in this process; with [Route] around it, in all processes (but requests that the owner
+// got by TLS, and forwarded ones, apart). A request that finds a run in progress gets its status,
+// header, body and trailers. Nothing is kept after a run: this is not a cache.
 //
 // # What is the same
 //
-// Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query, pattern, server and client certificate, and the
-// same headers. Left out are headers that identify a single request or its way, and no client: trace and request IDs, the
-// addresses that proxies add (X-Forwarded-For, X-Real-Ip, Via), Priority, and those in CoalesceOptions.Ignore. docs/http.md has the
-// list. So a handler with an answer that depends on the client's address needs the address in its key.
+// Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query, pattern,
+// server and client certificate, and the same headers. Left out are headers that identify a single
+// request or its way, and no client: trace and request IDs, the addresses that proxies add
+// (X-Forwarded-For, X-Real-Ip, Via), Priority, and those in CoalesceOptions.Ignore. docs/http.md
+// has the list. So a handler with an answer that depends on the client's address needs the address
+// in its key.
 //
 // Users are told apart by what the request has when it gets here. Where a middleware further out
 // takes a credential off it, and keeps the user in the context, let the key have the user, or all
 // users get one user's answer.
 //
-// All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that answer differently need different keys,
-// or a Coalesce each.
+// All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that
+// answer differently need different keys, or a Coalesce each.
 //
-// Requests with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or no-store in Cache-Control or
-// Pragma pass untouched, as do all other methods, and requests with the key [ErrSkip]. Clients that must see what they have just
-// written say no-cache: a run may have begun before some of its requests came.
+// Requests with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache
+// or no-store in Cache-Control or Pragma pass untouched, as do all other methods, and requests with
+// the key [ErrSkip]. Clients that must see what they have just written say no-cache: a run may have
+// begun before some of its requests came.
 //
 // # What is not shared
 //
-// An answer with Set-Cookie, with private or no-store in Cache-Control, with "*" in Vary, with status 101, or larger than
-// CoalesceOptions.MaxAnswer; one that is flushed before its end; a hijacked connection; the end of a handler that panics, and of
-// one that has written nothing.
-// As soon as this is known, each request that waited runs the handler itself, and the first one's answer goes on as it is
-// written. Where Vary names headers, requests with other values there run the handler themselves, after the wait. So do not put
-// Coalesce around handlers that seldom have an answer to be shared.
+// An answer with Set-Cookie, with private or no-store in Cache-Control, with "*" in Vary, with
+// status 101, or larger than CoalesceOptions.MaxAnswer; one that is flushed before its end; a
+// hijacked connection; the end of a handler that panics, and of one that has written nothing. As
+// soon as this is known, each request that waited runs the handler itself, and the first one's
+// answer goes on as it is written. Where Vary names headers, requests with other values there run
+// the handler themselves, after the wait. So do not put Coalesce around handlers that seldom have
+// an answer to be shared.
 //
 // # The run
 //
-// Its context has the values of the first request's. It is cancelled when all clients that wait for it have gone, with
-// [singleflight.ErrAbandoned] as the cause, and, once the answer is not to be shared, when the first one has. The answer is held
-// back until the handler returns; no slow client makes another one wait. 1xx responses and the deadlines of
-// [http.ResponseController] are for the first request; [http.Pusher] and [io.ReaderFrom] are not there. The handler runs in the
-// first request's goroutine; a panic goes on to the server of that.
+// Its context has the values of the first request's. It is cancelled when all clients that wait for
+// it have gone, with [singleflight.ErrAbandoned] as the cause, and, once the answer is not to be
+// shared, when the first one has. The answer is held back until the handler returns; no slow client
+// makes another one wait. 1xx responses and the deadlines of [http.ResponseController] are for the
+// first request; [http.Pusher] and [io.ReaderFrom] are not there. The handler runs in the first
+// request's goroutine; a panic goes on to the server of that.
 //
-// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler] or, if a limit of its own context ended the
-// wait, answered with 503. One without a usable key is answered with 400. Headers that were set around Coalesce stay each
-// request's own, but for those that the handler changed.
+// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler] or, if a limit of
+// its own context ended the wait, answered with 503. One without a usable key is answered with 400.
+// Headers that were set around Coalesce stay each request's own, but for those that the handler
+// changed.
 //
 // c is for CoalesceOptions.Lock, and may be nil without. It panics if the options make no sense.
 func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handler {
@@ -65,7 +72,8 @@ func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(htt
 	if o.Lock && (c == nil || key == nil) {
 		panic("middleware: CoalesceOptions.Lock needs a coordinator and a KeyFunc")
 	}
-	// The flights are not those of one wrapped handler: adapters for other routers wrap a new handler for each request.
+	// The flights are not those of one wrapped handler: adapters for other routers wrap a new
+	// handler for each request.
 	h := &coalescer{key: key, opts: o, refusals: newRefusals(o.Problem, o.Logger, o.RetryAfter)}
 	h.flights.Spawn = func(f func()) {
 		h.spawned = true
@@ -101,8 +109,8 @@ type coalesced struct {
 	shared http.Handler // for the others: with the lock, if there is to be one
 }
 
-// running is the key of a context's value that says that the coalescer's run is under way. A request that meets the coalescer
-// again, further in, passes.
+// running is the key of a context's value that says that the coalescer's run is under way. A
+// request that meets the coalescer again, further in, passes.
 type running struct{ *coalescer }
 
 func (h *coalesced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -133,8 +141,8 @@ func (h *coalesced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.follow(w, r, m)
 }
 
-// join joins the flight of the request's identity, or starts one, for the run. The flight only waits: the handler runs in the
-// goroutine of the request that is first, where its panics belong.
+// join joins the flight of the request's identity, or starts one, for the run. The flight only
+// waits: the handler runs in the goroutine of the request that is first, where its panics belong.
 func (h *coalescer) join(r *http.Request, id identity, run *run) (m *singleflight.Member[identity, *answer], first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

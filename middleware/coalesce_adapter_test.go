@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// Adapters for other routers wrap a new handler for each request. The requests share a run all the same.
+// Adapters for other routers wrap a new handler for each request. The requests share a run all the
+// same.
 func TestCoalesce_HandlerWrappedPerRequest(t *testing.T) {
 	const n = 20
 	release := make(chan struct{})
@@ -47,7 +48,8 @@ func TestCoalesce_HandlerWrappedPerRequest(t *testing.T) {
 	}
 }
 
-// One Coalesce may be around handlers of its own several times: on a router and on one of its routes.
+// One Coalesce may be around handlers of its own several times: on a router and on one of its
+// routes.
 func TestCoalesce_Nested(t *testing.T) {
 	coalesce := middleware.Coalesce(nil, nil, nil)
 	h := coalesce(coalesce(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "done") })))
@@ -57,7 +59,8 @@ func TestCoalesce_Nested(t *testing.T) {
 	exchange(ctx, s, "GET", "/", "").is(t, http.StatusOK, "done")
 }
 
-// Two servers, such as a public one and one for administrators, do not share runs, whatever a client says in Host.
+// Two servers, such as a public one and one for administrators, do not share runs, whatever a
+// client says in Host.
 func TestCoalesce_ServersApart(t *testing.T) {
 	release := make(chan struct{})
 	once := sync.OnceFunc(func() { close(release) })

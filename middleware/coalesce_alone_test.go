@@ -46,7 +46,8 @@ func TestCoalesceLeavesOtherRequestsAlone(t *testing.T) {
 	}
 }
 
-// Answers that are for one request only: each request that has waited runs the handler itself, and the first one gets its answer whole.
+// Answers that are for one request only: each request that has waited runs the handler itself, and
+// the first one gets its answer whole.
 func TestCoalesceDoesNotShare(t *testing.T) {
 	large := strings.Repeat("x", 100)
 	for name, answer := range map[string]func(w http.ResponseWriter){
@@ -185,8 +186,9 @@ func TestCoalesceEarlyHints(t *testing.T) {
 	}
 }
 
-// Many users ask for the same at the same time, told apart by a token, a cookie or another header. Each must
-// get what is its own, and some of what is shared by those of the same user has to be shared.
+// Many users ask for the same at the same time, told apart by a token, a cookie or another header.
+// Each must get what is its own, and some of what is shared by those of the same user has to be
+// shared.
 func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64

@@ -69,7 +69,8 @@ func TestCoalesceAllClientsLeave(t *testing.T) {
 	}
 }
 
-// Once the answer is for the first one only, the run ends with its client, although others are still there.
+// Once the answer is for the first one only, the run ends with its client, although others are
+// still there.
 func TestCoalesceStreamEndsWithItsClient(t *testing.T) {
 	ended, finish := make(chan struct{}), make(chan struct{})
 	begin := make(chan struct{})

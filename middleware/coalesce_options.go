@@ -9,37 +9,41 @@ import (
 	"time"
 )
 
-// CoalesceOptions are the options of [Coalesce]. The zero value of each field means its default, and a nil *CoalesceOptions
-// means all defaults.
+// CoalesceOptions are the options of [Coalesce]. The zero value of each field means its default,
+// and a nil *CoalesceOptions means all defaults.
 type CoalesceOptions struct {
-	// Ignore are request headers that need not be the same, besides those that never need to be (see [Coalesce]). Only headers
-	// that no answer depends on, for any user, belong here: User-Agent perhaps, and never one with a credential. Default: none.
+	// Ignore are request headers that need not be the same, besides those that never need to be
+	// (see [Coalesce]). Only headers that no answer depends on, for any user, belong here:
+	// User-Agent perhaps, and never one with a credential. Default: none.
 	Ignore []string
 
-	// AcrossTargets lets requests of different hosts, paths and queries share an answer if their key is the same. Default:
-	// these have to be the same as well.
+	// AcrossTargets lets requests of different hosts, paths and queries share an answer if their
+	// key is the same. Default: these have to be the same as well.
 	AcrossTargets bool
 
-	// MaxAnswer is how large the body of an answer may be to be shared, in bytes; it is held in memory, once for all. Default
-	// 1 MiB. Negative: only answers without a body are shared.
+	// MaxAnswer is how large the body of an answer may be to be shared, in bytes; it is held in
+	// memory, once for all. Default 1 MiB. Negative: only answers without a body are shared.
 	MaxAnswer int
 
-	// Lock makes each run hold the key's lock, as with [Serialize], so that the processes of the namespace run the handler one
-	// after another, also without [Route]: for handlers that fill a cache where the next one finds the answer. Default: no lock.
+	// Lock makes each run hold the key's lock, as with [Serialize], so that the processes of the
+	// namespace run the handler one after another, also without [Route]: for handlers that fill a
+	// cache where the next one finds the answer. Default: no lock.
 	Lock bool
 
-	// Observe is called for each request that has a key, once it is known how it is answered. It may be called concurrently.
-	// Nil: not.
+	// Observe is called for each request that has a key, once it is known how it is answered. It
+	// may be called concurrently. Nil: not.
 	Observe func(r *http.Request, how Coalesced)
 
-	// RetryAfter is what clients are told that were not answered in time, in whole seconds, rounded up. Default 1 s. Negative:
-	// nothing.
+	// RetryAfter is what clients are told that were not answered in time, in whole seconds, rounded
+	// up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
-	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	// Problem answers a request that is not let through. It may be called concurrently. Default
+	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each error of the program, and one if a handler returns without an answer. Nil: silent.
+	// Logger gets a record for each error of the program, and one if a handler returns without an
+	// answer. Nil: silent.
 	Logger *slog.Logger
 }
 

@@ -45,7 +45,8 @@ func (l *leading) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// await is the run's flight: it ends when it is known what the others get, or when none of them is left.
+// await is the run's flight: it ends when it is known what the others get, or when none of them is
+// left.
 func (x *run) await(flight context.Context) (*answer, error) {
 	select {
 	case <-x.settled:
@@ -87,7 +88,8 @@ func (x *run) leave(cause error) {
 	}
 }
 
-// shareable tells whether an answer may be given to more than one request, as far as its header says.
+// shareable tells whether an answer may be given to more than one request, as far as its header
+// says.
 func shareable(status int, sent, before http.Header) bool {
 	if status == http.StatusSwitchingProtocols || directive(sent["Cache-Control"], "private", "no-store") {
 		return false

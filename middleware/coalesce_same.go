@@ -21,7 +21,8 @@ type identity struct {
 	digest [sha256.Size]byte // because what goes into it may be long, and secret
 }
 
-// harmless are the headers that identify a single request or its way, and on which no answer depends. docs/http.md has the same list.
+// harmless are the headers that identify a single request or its way, and on which no answer
+// depends. docs/http.md has the same list.
 var harmless = setOf(
 	// IDs of requests and of their traces
 	"B3", "Cf-Ray", "Request-Id", "Sentry-Trace", "Traceparent", "Tracestate", "Uber-Trace-Id", "X-Amz-Cf-Id", "X-Amzn-Trace-Id",
@@ -83,7 +84,8 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 	return identity{server, d.sum()}
 }
 
-// digest makes a digest of a list of texts. Each has its length before it, so that different lists are different input.
+// digest makes a digest of a list of texts. Each has its length before it, so that different lists
+// are different input.
 type digest struct{ b []byte }
 
 func (d *digest) add(s string) {

@@ -25,7 +25,8 @@ type front struct {
 	how     chan middleware.Coalesced
 }
 
-// asking is a context that tells when a request begins to wait for its end. The middleware does that once it has joined.
+// asking is a context that tells when a request begins to wait for its end. The middleware does
+// that once it has joined.
 type asking struct {
 	context.Context
 	asked func()

@@ -228,7 +228,9 @@ func ExampleWriteProblem() {
 	})
 	fmt.Println(w.Code, w.Header().Get("Retry-After"), w.Body)
 	// Output:
-	// 429 1 {"type":"https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#TypeTooMany","title":"Too many requests","status":429}
+	// 429 1
+	// {"type":"https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#TypeTooMany","title":"Too
+	// many requests","status":429}
 }
 
 // All four, in the order in which they belong.
@@ -269,7 +271,8 @@ func Example() {
 	// 200 order 42 was paid 1 times
 }
 
-// The order in which a process ends: no new requests and the end of those that run, then the locks, then what is left.
+// The order in which a process ends: no new requests and the end of those that run, then the locks,
+// then what is left.
 func Example_shutdown() {
 	locks := newCoordinator()
 	transport := middleware.NewTransport()
@@ -283,7 +286,8 @@ func Example_shutdown() {
 		IdleTimeout:       time.Minute, // longer than the transport's, or a request may be lost on the way to its owner
 	}
 
-	// Shutdown does not know of connections that were taken over, such as WebSockets. Their handlers watch this context.
+	// Shutdown does not know of connections that were taken over, such as WebSockets. Their
+	// handlers watch this context.
 	ending, end := context.WithCancel(context.Background())
 	server.RegisterOnShutdown(end)
 	mux.Handle("GET /orders/{id}/chat", middleware.Serialize(locks, key, &middleware.SerializeOptions{Methods: []string{"GET"}})(

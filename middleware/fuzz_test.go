@@ -41,7 +41,8 @@ func FuzzDigest(f *testing.F) {
 	})
 }
 
-// FuzzProblem: whatever a problem says, its answer is one line of headers each, and JSON that says the same.
+// FuzzProblem: whatever a problem says, its answer is one line of headers each, and JSON that says
+// the same.
 func FuzzProblem(f *testing.F) {
 	f.Add("about:blank", "title", 423, "detail", int64(time.Second))
 	f.Add("", "\r\nX: y", 999, "\x00\xff</script>", int64(-1))

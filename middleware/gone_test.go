@@ -80,7 +80,8 @@ func TestIdempotent_ClientGoesBeforeTheHandler(t *testing.T) {
 	}
 }
 
-// A lock that is lost while a request within it waits for another one: the client is there, and told.
+// A lock that is lost while a request within it waits for another one: the client is there, and
+// told.
 func TestOuterLockIsLostWhileARequestWaits(t *testing.T) {
 	t.Parallel()
 	first, second := middleware.Key("first"), middleware.Key("second")
@@ -165,8 +166,8 @@ func TestOuterLockIsLostWhileARequestWaits(t *testing.T) {
 	}
 }
 
-// A limit of the request's own context ends a run of Coalesce, for which it waits for a lock: the client is there, and told. One that
-// has gone has its request aborted.
+// A limit of the request's own context ends a run of Coalesce, for which it waits for a lock: the
+// client is there, and told. One that has gone has its request aborted.
 func TestCoalesce_RequestEndsWhileItsRunWaits(t *testing.T) {
 	t.Parallel()
 	key := middleware.Key("k")

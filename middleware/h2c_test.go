@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Java's HttpClient and "curl --http2" offer h2c with each request on http://. It goes to its owner all the same, which does not see
-// the offer: it was made to this node.
+// Java's HttpClient and "curl --http2" offer h2c with each request on http://. It goes to its owner
+// all the same, which does not see the offer: it was made to this node.
 func TestRoute_UpgradeToH2C(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)

@@ -11,8 +11,9 @@ import (
 	locks "github.com/holdfast-go/holdfast/internal/held"
 )
 
-// held is the context of a handler that runs with a lock. It ends with the request's, and when the lock is lost; but the lock's own
-// context is asked for only on request, because it costs more than the lock.
+// held is the context of a handler that runs with a lock. It ends with the request's, and when the
+// lock is lost; but the lock's own context is asked for only on request, because it costs more than
+// the lock.
 type held struct {
 	context.Context // the request's
 	c               *coord.Coordinator
@@ -33,10 +34,12 @@ type held struct {
 
 // A holder is a middleware that holds a lock for a handler.
 type holder interface {
-	// unlocked is called once, with no mutex held, when the lock was given back. err is what Unlock has returned.
+	// unlocked is called once, with no mutex held, when the lock was given back. err is what Unlock
+	// has returned.
 	unlocked(h *held, err error)
 
-	// ranOn is called, with no mutex held, if a handler asks for its lock after that was given back.
+	// ranOn is called, with no mutex held, if a handler asks for its lock after that was given
+	// back.
 	ranOn(h *held)
 }
 
@@ -45,7 +48,8 @@ type heldKey struct{}
 // Held tells package coord which lock a handler holds, so that it does not wait for itself.
 func (h *held) Held() (coord.Lock, context.Context) { return h.lock, h.Context }
 
-// ask returns the context that ends. Package coord may call it, by Done, under a mutex of its own, which Unlock waits for.
+// ask returns the context that ends. Package coord may call it, by Done, under a mutex of its own,
+// which Unlock waits for.
 func (h *held) ask() context.Context {
 	h.mu.Lock()
 	live, over := h.live, h.over
@@ -94,7 +98,8 @@ func (h *held) ofLock() context.Context {
 	return own
 }
 
-// lossOf returns why a lock was lost, by its context; nil if it is in force, or was unlocked: the handler may do so early, and go on.
+// lossOf returns why a lock was lost, by its context; nil if it is in force, or was unlocked: the
+// handler may do so early, and go on.
 func lossOf(own context.Context) error {
 	if own.Err() == nil {
 		return nil
@@ -105,7 +110,8 @@ func lossOf(own context.Context) error {
 	return nil
 }
 
-// begin says that a handler in KeepLocked begins. It reports false if that may not run: the lock was, or is about to be, given back.
+// begin says that a handler in KeepLocked begins. It reports false if that may not run: the lock
+// was, or is about to be, given back.
 func (h *held) begin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +129,8 @@ func (h *held) finish() {
 	h.release()
 }
 
-// handed says that what the middleware has called has returned. It reports whether a handler in KeepLocked runs on.
+// handed says that what the middleware has called has returned. It reports whether a handler in
+// KeepLocked runs on.
 func (h *held) handed() (runsOn bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +138,8 @@ func (h *held) handed() (runsOn bool) {
 	return h.kept > 0
 }
 
-// end unlocks, or leaves that to the last handler in KeepLocked that runs on. It reports whether one does.
+// end unlocks, or leaves that to the last handler in KeepLocked that runs on. It reports whether
+// one does.
 func (h *held) end() (runsOn bool) {
 	h.mu.Lock()
 	h.returned = true
@@ -140,7 +148,8 @@ func (h *held) end() (runsOn bool) {
 	return runsOn
 }
 
-// release unlocks if nothing runs any more. The context ends with it, if it has not before. The caller holds mu; release frees it.
+// release unlocks if nothing runs any more. The context ends with it, if it has not before. The
+// caller holds mu; release frees it.
 func (h *held) release() {
 	if !h.returned || h.kept > 0 || h.over {
 		h.mu.Unlock()
@@ -172,8 +181,9 @@ func (h *held) check() {
 
 func (h *held) Done() <-chan struct{} { return h.ask().Done() }
 
-// Err asks the request's context and the lock's each time, as that looks at the clock: a goroutine that ends this one may be later than
-// the handler's next write. It makes nothing if the lock is in force.
+// Err asks the request's context and the lock's each time, as that looks at the clock: a goroutine
+// that ends this one may be later than the handler's next write. It makes nothing if the lock is in
+// force.
 func (h *held) Err() error {
 	h.mu.Lock()
 	live, over := h.live, h.over
@@ -197,7 +207,8 @@ func (h *held) Err() error {
 	return live.Err()
 }
 
-// Value goes by way of live once that is there: the context package looks there for what ends this context.
+// Value goes by way of live once that is there: the context package looks there for what ends this
+// context.
 func (h *held) Value(key any) any {
 	if key == (heldKey{}) || key == (locks.Key{}) {
 		return h
@@ -211,9 +222,10 @@ func (h *held) Value(key any) any {
 	return ctx.Value(key)
 }
 
-// Lock returns the lock that [Serialize] or [Idempotent] holds for the request that ctx belongs to, the innermost if there are
-// several. ok is false if there is none: the request's method or a KeyFunc made it pass without. The handler may unlock that of
-// Serialize before it returns; not that of Idempotent, as the next one with the idempotency key would not know what has happened.
+// Lock returns the lock that [Serialize] or [Idempotent] holds for the request that ctx belongs to,
+// the innermost if there are several. ok is false if there is none: the request's method or a
+// KeyFunc made it pass without. The handler may unlock that of Serialize before it returns; not
+// that of Idempotent, as the next one with the idempotency key would not know what has happened.
 func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	h, ok := ctx.Value(heldKey{}).(*held)
 	if !ok {
@@ -223,8 +235,9 @@ func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	return h.lock, true
 }
 
-// Locks returns all the locks that [Serialize], [SerializeAll] and [Idempotent] hold for the request that ctx belongs to, the innermost
-// first; those of one SerializeAll are in the order of its keys.
+// Locks returns all the locks that [Serialize], [SerializeAll] and [Idempotent] hold for the
+// request that ctx belongs to, the innermost first; those of one SerializeAll are in the order of
+// its keys.
 func Locks(ctx context.Context) coord.Locks {
 	var all coord.Locks
 	for h, _ := ctx.Value(heldKey{}).(*held); h != nil; h, _ = h.Context.Value(heldKey{}).(*held) {
@@ -246,7 +259,8 @@ func heldBy(ctx context.Context, c *coord.Coordinator, key string) *held {
 	return nil
 }
 
-// limit is context.WithTimeout for one goroutine. Its timer is started when that first waits: most locks are there at once.
+// limit is context.WithTimeout for one goroutine. Its timer is started when that first waits: most
+// locks are there at once.
 type limit struct {
 	context.Context
 	wait    time.Duration

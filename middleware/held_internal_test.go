@@ -33,8 +33,9 @@ type silent struct{}
 func (silent) unlocked(*held, error) {}
 func (silent) ranOn(*held)           {}
 
-// While another package is called, the mutex of a handler's context is free. A lock that is lost may end a context around which that is,
-// with a mutex of package coord held that giving the lock back waits for.
+// While another package is called, the mutex of a handler's context is free. A lock that is lost
+// may end a context around which that is, with a mutex of package coord held that giving the lock
+// back waits for.
 func TestHeld_CallsOthersWithoutItsMutex(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -84,8 +85,8 @@ func (l *late) Err() error {
 	return nil
 }
 
-// The end of a request's time limit is no cancellation, also before its handler's context has heard of it: a client that is there would be
-// taken for one that has gone.
+// The end of a request's time limit is no cancellation, also before its handler's context has heard
+// of it: a client that is there would be taken for one that has gone.
 func TestHeld_ErrOfATimeLimit(t *testing.T) {
 	c := coordtest.Start(t, fallback.NewMemory(), nil)
 	l, err := c.Lock(t.Context(), "k")

@@ -52,7 +52,8 @@ func TestHandler_CannotLockItsOwnKey(t *testing.T) {
 	idle(t, c)
 }
 
-// A server that runs under a lock serves no requests that want the same one: it is the program that is wrong.
+// A server that runs under a lock serves no requests that want the same one: it is the program that
+// is wrong.
 func TestSerialize_UnderALockOfTheSameKey(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	key := func(*http.Request) (string, error) { return "k", nil }

@@ -47,7 +47,8 @@ func (h *hop) Value(key any) any {
 
 func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
-// forward sends the request to its owner. It reports false, with nothing done, if the request is to be served here.
+// forward sends the request to its owner. It reports false, with nothing done, if the request is to
+// be served here.
 func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
 	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w, trace: httptrace.ContextClientTrace(r.Context())}
 	if header := w.Header(); len(header) > 0 {
@@ -93,8 +94,9 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	return true
 }
 
-// RoundTrip is the transport of the ReverseProxy. It lets the hop know of a connection by the trace that ReverseProxy has just made for
-// this request: to put another one beside it would cost more than the rest of Route.
+// RoundTrip is the transport of the ReverseProxy. It lets the hop know of a connection by the trace
+// that ReverseProxy has just made for this request: to put another one beside it would cost more
+// than the rest of Route.
 func (s *router) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := hopOf(r.Context())
 	h.sent = true
@@ -130,8 +132,9 @@ func isDial(err error) bool {
 func rewrite(p *httputil.ProxyRequest) {
 	h := hopOf(p.In.Context())
 	base := h.base
-	// As the client sent it: what was outside of Route will change it again. ReverseProxy has dropped parameters from the query
-	// that cannot be parsed, for backends that are of another opinion; this one is not.
+	// As the client sent it: what was outside of Route will change it again. ReverseProxy has
+	// dropped parameters from the query that cannot be parsed, for backends that are of another
+	// opinion; this one is not.
 	target := asked(p.In)
 	p.Out.URL = &url.URL{
 		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
@@ -173,26 +176,29 @@ func (h *hop) set(header http.Header, i int, name, value string) {
 func respond(res *http.Response) error {
 	h := hopOf(res.Request.Context())
 	h.restore(res.Header)
-	// HTTP/1.1 has trailers only where there is no length, HTTP/2 also with one. Trailers that are not announced are not known yet.
+	// HTTP/1.1 has trailers only where there is no length, HTTP/2 also with one. Trailers that are
+	// not announced are not known yet.
 	if res.Request.ProtoMajor == 1 && res.ProtoMajor >= 2 && len(res.Trailer) > 0 {
 		res.Header.Del("Content-Length")
 	}
-	// A response may begin while the body is still being sent to the owner, and the handler there may talk both ways. An HTTP/1 server would
-	// otherwise read the rest of the body, and drop it, before it sends the head of the response.
+	// A response may begin while the body is still being sent to the owner, and the handler there
+	// may talk both ways. An HTTP/1 server would otherwise read the rest of the body, and drop it,
+	// before it sends the head of the response.
 	if h.body == nil || h.body.done.Load() || res.StatusCode == http.StatusSwitchingProtocols || res.Request.ProtoMajor != 1 {
 		return nil
 	}
 	if http.NewResponseController(h.w).EnableFullDuplex() == nil {
-		// The connection is not used again, as net/http panics in it if what is left of the body ends after the handler has.
+		// The connection is not used again, as net/http panics in it if what is left of the body
+		// ends after the handler has.
 		res.Header.Set("Connection", "close")
 		h.both = true
 	}
 	return nil
 }
 
-// restore makes the headers that were set around Route those of the response, but for the owner's. What is outside of Route may have
-// set the same ones here as it has there, and ReverseProxy would send both; and after an informational response, such as 100, it has
-// dropped all of them.
+// restore makes the headers that were set around Route those of the response, but for the owner's.
+// What is outside of Route may have set the same ones here as it has there, and ReverseProxy would
+// send both; and after an informational response, such as 100, it has dropped all of them.
 func (h *hop) restore(owners http.Header) {
 	header := h.w.Header()
 	for name, values := range h.had {
@@ -204,12 +210,13 @@ func (h *hop) restore(owners http.Header) {
 	}
 }
 
-// lingering is for how long a client that has not ended its body when it is answered may go on to send. An HTTP/1 connection that is
-// closed before may take the answer with it.
+// lingering is for how long a client that has not ended its body when it is answered may go on to
+// send. An HTTP/1 connection that is closed before may take the answer with it.
 const lingering = 2 * time.Second
 
-// hangUp makes sure that the transport reads no more of a body that the owner did not want. net/http does not expect it from a handler
-// that has returned, and may wait for ever. What is on its way is let in for a moment, or the client might not see the response.
+// hangUp makes sure that the transport reads no more of a body that the owner did not want.
+// net/http does not expect it from a handler that has returned, and may wait for ever. What is on
+// its way is let in for a moment, or the client might not see the response.
 func (h *hop) hangUp() {
 	if !h.both || h.body.done.Load() {
 		return
@@ -255,8 +262,9 @@ func (g *guard) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends a Read that is under way, if the body can do that, and lets no other follow: the owner has answered, and wants no more.
-// The body itself stays open where nothing was read of it, as the request may still be served here.
+// Close ends a Read that is under way, if the body can do that, and lets no other follow: the owner
+// has answered, and wants no more. The body itself stays open where nothing was read of it, as the
+// request may still be served here.
 func (g *guard) Close() error {
 	g.closed.Store(true)
 	if g.breaks && g.state.Load() == touched {
@@ -265,7 +273,8 @@ func (g *guard) Close() error {
 	return nil
 }
 
-// reopen undoes a Close, for a request that was not sent, and reports whether it could: nothing has been read.
+// reopen undoes a Close, for a request that was not sent, and reports whether it could: nothing has
+// been read.
 func (g *guard) reopen() bool {
 	g.reading.Lock()
 	defer g.reading.Unlock()
@@ -276,7 +285,8 @@ func (g *guard) reopen() bool {
 	return true
 }
 
-// seal reports whether the body is unread as yet; then it can not be read any more by way of this guard.
+// seal reports whether the body is unread as yet; then it can not be read any more by way of this
+// guard.
 func (g *guard) seal() bool { return g.state.CompareAndSwap(untouched, sealed) }
 
 // end waits for a Read that is under way, and lets no other follow.

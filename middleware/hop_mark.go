@@ -36,8 +36,8 @@ func (m *marks) of(id string) string {
 	return made.value
 }
 
-// genuine reports whether a node has set the header. It need not be the mark of this node: a URL may lead to another one, and a
-// request that is passed on from there might never arrive.
+// genuine reports whether a node has set the header. It need not be the mark of this node: a URL
+// may lead to another one, and a request that is passed on from there might never arrive.
 func (m *marks) genuine(values []string) bool {
 	if len(values) != 1 {
 		return false
@@ -75,7 +75,8 @@ func (a *admitted) Value(key any) any {
 // forwarded reports whether a Route around this one has seen that a node has sent the request on.
 func forwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// admit returns the request as handlers get it: the mark is for nodes only, and one that no node has set is taken off.
+// admit returns the request as handlers get it: the mark is for nodes only, and one that no node
+// has set is taken off.
 func (m *marks) admit(r *http.Request) *http.Request {
 	values := r.Header[HopHeader]
 	if values == nil || forwarded(r.Context()) {

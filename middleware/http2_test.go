@@ -93,7 +93,8 @@ var stages = map[string]func(t *testing.T, serve func(testing.TB, http.Handler) 
 	},
 }
 
-// ask sends a request in the background, and has the response read. It may be given a body that does not end.
+// ask sends a request in the background, and has the response read. It may be given a body that
+// does not end.
 func (s stage) ask(t *testing.T, ctx context.Context, body io.Reader, read func(*http.Response) error) <-chan error {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, s.method, s.server.URL+"/?order="+s.order, body)
@@ -159,7 +160,8 @@ func TestHTTP2Flush(t *testing.T) {
 	})
 }
 
-// What is not flushed is held back by some: it has its trailers all the same, and for each client that gets it.
+// What is not flushed is held back by some: it has its trailers all the same, and for each client
+// that gets it.
 func TestHTTP2Trailers(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {
@@ -183,8 +185,8 @@ func TestHTTP2Trailers(t *testing.T) {
 	})
 }
 
-// A client that goes away resets its stream, and the connection goes on. Other than with HTTP/1 that is noticed also while the
-// request's body is still on its way.
+// A client that goes away resets its stream, and the connection goes on. Other than with HTTP/1
+// that is noticed also while the request's body is still on its way.
 func TestHTTP2ResetEndsTheWait(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)

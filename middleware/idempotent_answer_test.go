@@ -117,8 +117,8 @@ func TestIdempotentFlush(t *testing.T) {
 	s.post(0, "").is(t, http.StatusOK, "one, two")
 }
 
-// Once flushed an answer goes to a client that may go away. The handler does not hear of that, and does not stop half-way: whoever
-// repeats the request is to get all of it.
+// Once flushed an answer goes to a client that may go away. The handler does not hear of that, and
+// does not stop half-way: whoever repeats the request is to get all of it.
 func TestIdempotentFlushToAClientThatLeaves(t *testing.T) {
 	gone := make(chan struct{})
 	s := open(t, 1, nil, &middleware.IdempotentOptions{MaxAnswer: 1 << 20}, func(_ int64, w http.ResponseWriter, r *http.Request) {

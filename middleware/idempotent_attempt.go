@@ -22,7 +22,8 @@ type attempt struct {
 	rw    *recorder // of the run
 }
 
-// answer executes the request, or answers it from its record, once the lock was given back: its client may read slowly.
+// answer executes the request, or answers it from its record, once the lock was given back: its
+// client may read slowly.
 func (x *attempt) answer() {
 	res, err := x.m.machine.Do(x.r.Context(), x.id, x.print, x)
 	if res.NotSaved != nil {
@@ -92,7 +93,8 @@ func (x *attempt) replay(found once.Record) {
 	}
 }
 
-// Hold makes the context for the handler. It ends when the lock is lost, and only if that is asked for with the request.
+// Hold makes the context for the handler. It ends when the lock is lost, and only if that is asked
+// for with the request.
 func (x *attempt) Hold(l coord.Lock) {
 	ctx := x.r.Context()
 	if !x.m.opts.FollowClient {

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A middleware further out that reads a part of the body hides what tells two payments apart. One that
-// puts another body in its place, as one that unpacks does, may say nothing of its length.
+// A middleware further out that reads a part of the body hides what tells two payments apart. One
+// that puts another body in its place, as one that unpacks does, may say nothing of its length.
 func TestIdempotent_BodyThatWasReadInPart(t *testing.T) {
 	readSome := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -142,7 +142,8 @@ func TestIdempotentAnswerCannotBeStored(t *testing.T) {
 	}
 }
 
-// One node loses its lock while its handler runs, as if it had been stopped for too long; another one gets the same request.
+// One node loses its lock while its handler runs, as if it had been stopped for too long; another
+// one gets the same request.
 func TestIdempotentLockLost(t *testing.T) {
 	for _, rerun := range []bool{false, true} {
 		release := make(chan struct{})

@@ -39,7 +39,8 @@ func TestIdempotentLockLostBeforeTheHandler(t *testing.T) {
 	s.post(1, "x").is(t, http.StatusOK, "run 1") // nothing has happened, and that is known
 }
 
-// A middleware that reads the body before leaves nothing to compare: another payment would be taken for the same one.
+// A middleware that reads the body before leaves nothing to compare: another payment would be taken
+// for the same one.
 func TestIdempotentBodyThatWasReadBefore(t *testing.T) {
 	const form = "application/x-www-form-urlencoded"
 	c := start(t, fallback.NewMemory(), nil)
@@ -88,8 +89,9 @@ func TestIdempotentNoLimitOfBodies(t *testing.T) {
 	s.post(0, "2 EUR").is(t, http.StatusUnprocessableEntity, middleware.TypeReused)
 }
 
-// A request that is repeated by another way is the same: by TLS or not, from the client, with a certificate or another one, or
-// forwarded by any of the nodes, which have certificates of their own. What clients say of that is not believed.
+// A request that is repeated by another way is the same: by TLS or not, from the client, with a
+// certificate or another one, or forwarded by any of the nodes, which have certificates of their
+// own. What clients say of that is not believed.
 func TestIdempotentWhicheverWayItComes(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	runs := 0
@@ -139,7 +141,8 @@ func TestIdempotentPathsThatWereChanged(t *testing.T) {
 	}
 }
 
-// tenants makes the first segment of a path disappear before mw, for a handler that looks it up elsewhere.
+// tenants makes the first segment of a path disappear before mw, for a handler that looks it up
+// elsewhere.
 func tenants(mw func(http.Handler) http.Handler) http.Handler {
 	h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "for ", r.PathValue("tenant")) }))
 	mux := http.NewServeMux()
@@ -149,7 +152,8 @@ func tenants(mw func(http.Handler) http.Handler) http.Handler {
 	return mux
 }
 
-// A handler that writes more than it has announced is told so, and the rest is answered, as without the middleware.
+// A handler that writes more than it has announced is told so, and the rest is answered, as without
+// the middleware.
 func TestAnswersThatAreLongerThanAnnounced(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -165,7 +169,8 @@ func TestAnswersThatAreLongerThanAnnounced(t *testing.T) {
 	}
 }
 
-// A request whose turn does not come in time has not been executed: that is no answer to be repeated for a day.
+// A request whose turn does not come in time has not been executed: that is no answer to be
+// repeated for a day.
 func TestIdempotentAroundSerialize(t *testing.T) {
 	for _, status := range []int{http.StatusLocked, http.StatusConflict} {
 		c := start(t, fallback.NewMemory(), nil)

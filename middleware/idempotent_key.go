@@ -14,12 +14,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// MaxIdempotencyKey is the length of the longest key that [Idempotent] takes from a client, in bytes.
+// MaxIdempotencyKey is the length of the longest key that [Idempotent] takes from a client, in
+// bytes.
 const MaxIdempotencyKey = 255
 
-// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the draft wants, or, as most
-// clients send it, the bare text: visible ASCII without the characters that separate or quote. "k" and k are the same key.
-// There are no parameters.
+// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the
+// draft wants, or, as most clients send it, the bare text: visible ASCII without the characters
+// that separate or quote. "k" and k are the same key. There are no parameters.
 func parseIdempotencyKey(name string, values []string) (string, error) {
 	place := fmt.Sprintf("header %q", name)
 	if len(values) != 1 {
@@ -101,8 +102,8 @@ func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byt
 	return d.sum(), nil
 }
 
-// asked returns the request's target as the client sent it: what is outside may have changed the URL, and have told the handler
-// in another way what it was.
+// asked returns the request's target as the client sent it: what is outside may have changed the
+// URL, and have told the handler in another way what it was.
 func asked(r *http.Request) *url.URL {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u

@@ -12,10 +12,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and a nil
+// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its
+// default, and a nil
 // *IdempotentOptions means all defaults.
 type IdempotentOptions struct {
-	// Requests with one of these Methods may have a key; others pass untouched. Default: POST and PATCH.
+	// Requests with one of these Methods may have a key; others pass untouched. Default: POST and
+	// PATCH.
 	Methods []string
 
 	// Header is the name of the request header with the key. Default "Idempotency-Key".
@@ -24,28 +26,33 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s; at least 1 ms. Negative: not at all.
+	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s;
+	// at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
-	// MaxWaiters is how many requests with one key may wait in this process for the first one, besides the one that runs; others are
-	// told at once that it is being executed (409). Each that waits holds its body in memory. Default 32. Negative: no limit.
+	// MaxWaiters is how many requests with one key may wait in this process for the first one,
+	// besides the one that runs; others are told at once that it is being executed (409). Each that
+	// waits holds its body in memory. Default 32. Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long a request's record is kept, from its last change; after that the key is new. Default 24 h; at least 1 s.
+	// TTL is for how long a request's record is kept, from its last change; after that the key is
+	// new. Default 24 h; at least 1 s.
 	TTL time.Duration
 
-	// MaxRequest is how large the body of a request with a key may be, in bytes; it is held in memory, also while the request
-	// waits. Default 1 MiB. Negative: no body.
+	// MaxRequest is how large the body of a request with a key may be, in bytes; it is held in
+	// memory, also while the request waits. Default 1 MiB. Negative: no body.
 	MaxRequest int64
 
-	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one goes to the first client only, as
-	// it is written, and repeated requests learn that they were executed. The store needs room for all answers of TTL: at 10
-	// requests per second and 64 KiB each, 57 GB a day. Default 64 KiB. Negative: only answers without a body are kept.
+	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one goes
+	// to the first client only, as it is written, and repeated requests learn that they were
+	// executed. The store needs room for all answers of TTL: at 10 requests per second and 64 KiB
+	// each, 57 GB a day. Default 64 KiB. Negative: only answers without a body are kept.
 	MaxAnswer int
 
-	// Final tells whether an answer of that status is final, and to be replayed. After any other the request may be executed
-	// again, so the handler must not have done what may not be done twice. A panic counts as 500; if that is final, the outcome
-	// is unknown. A request that a middleware of this package further in has refused was not executed, and Final is not asked.
+	// Final tells whether an answer of that status is final, and to be replayed. After any other
+	// the request may be executed again, so the handler must not have done what may not be done
+	// twice. A panic counts as 500; if that is final, the outcome is unknown. A request that a
+	// middleware of this package further in has refused was not executed, and Final is not asked.
 	// An answer of gRPC or gRPC-Web has 200, so Final is asked about what its code is in HTTP, by
 	// google/rpc/code.proto: 499 for Canceled, 503 for Unavailable. For Aborted that is 423.
 	// Default: all but 408, 423, 425, 429, 499, 502, 503 and 504. So a handler that fails with 500,
@@ -56,29 +63,35 @@ type IdempotentOptions struct {
 	// Default: nil.
 	Replayed func(r *http.Request)
 
-	// Rerun executes a request again if its outcome is unknown. By default it is refused, with 409, until TTL is over. For
-	// handlers that themselves see to it that nothing happens twice: by a unique key in a database, or the token of [Lock].
+	// Rerun executes a request again if its outcome is unknown. By default it is refused, with 409,
+	// until TTL is over. For handlers that themselves see to it that nothing happens twice: by a
+	// unique key in a database, or the token of [Lock].
 	Rerun bool
 
-	// FollowClient ends the handler's context with the request's. By default the handler goes on when the client has gone, so
-	// that the answer is there when it asks again, and gets no Grpc-Timeout or Connect-Timeout-Ms.
+	// FollowClient ends the handler's context with the request's. By default the handler goes on
+	// when the client has gone, so that the answer is there when it asks again, and gets no
+	// Grpc-Timeout or Connect-Timeout-Ms.
 	FollowClient bool
 
-	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may be a credential.
+	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may
+	// be a credential.
 	KeepCookies bool
 
 	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms.
 	StoreTimeout time.Duration
 
-	// RetryAfter is what clients are told that may try again, in whole seconds, rounded up. Default 1 s. Negative: nothing.
+	// RetryAfter is what clients are told that may try again, in whole seconds, rounded up. Default
+	// 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
-	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	// Problem answers a request that is not let through. It may be called concurrently. Default
+	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each answer that could not be stored, for each lock that was lost while its handler ran, for each
-	// handler that returned without an answer or ran on after it, for each error of the program, and at the start if the server of
-	// a [RedisStore] may run out of memory for locks, or evicts records. Nil: silent.
+	// Logger gets a record for each answer that could not be stored, for each lock that was lost
+	// while its handler ran, for each handler that returned without an answer or ran on after it,
+	// for each error of the program, and at the start if the server of a [RedisStore] may run out
+	// of memory for locks, or evicts records. Nil: silent.
 	Logger *slog.Logger
 }
 

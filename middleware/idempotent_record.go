@@ -24,8 +24,9 @@ const (
 	failed   = once.Failed   // the handler has answered that the request may be repeated
 )
 
-// encode writes what once.Encode does; then, if not kept, status; if answered, status, header, names of removed headers,
-// body, trailer. Numbers are uvarints, and texts and lists have their length before them.
+// encode writes what once.Encode does; then, if not kept, status; if answered, status, header,
+// names of removed headers, body, trailer. Numbers are uvarints, and texts and lists have their
+// length before them.
 func (r *record) encode() []byte {
 	b := once.Encode(r.state, r.print)
 	switch r.state {

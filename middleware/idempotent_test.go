@@ -150,8 +150,9 @@ func TestIdempotentAnotherRequestWithTheKey(t *testing.T) {
 	exchange(ctx, server, "POST", "/a?b", "body", key...).is(t, http.StatusOK, "1")
 }
 
-// A client repeats its request at another replica's address, with a renewed session and a renewed token, and says that it was
-// forwarded: it is the same request, and is executed once. Another user's with the same key is another request.
+// A client repeats its request at another replica's address, with a renewed session and a renewed
+// token, and says that it was forwarded: it is the same request, and is executed once. Another
+// user's with the same key is another request.
 func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 	user := func(r *http.Request) (string, error) { // as authentication does
 		name, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), ".")
@@ -181,7 +182,8 @@ func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 	}
 }
 
-// The same key, path and body from many users at once: each gets what is its own, first and repeated.
+// The same key, path and body from many users at once: each gets what is its own, first and
+// repeated.
 func TestIdempotentUserNeverGetsAnothersAnswer(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)

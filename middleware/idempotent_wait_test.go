@@ -124,7 +124,8 @@ func TestIdempotentWaitLimit(t *testing.T) {
 	})
 }
 
-// The client goes away while the handler runs: the handler goes on, and the client finds its answer.
+// The client goes away while the handler runs: the handler goes on, and the client finds its
+// answer.
 func TestIdempotentClientLeaves(t *testing.T) {
 	for _, follow := range []bool{false, true} {
 		noticed, release := make(chan struct{}, 1), make(chan struct{})

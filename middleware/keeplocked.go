@@ -7,14 +7,16 @@ import (
 	"unsafe"
 )
 
-// KeepLocked makes the locks of [Serialize] and [Idempotent] around a handler last until the handler has ended, also if something
-// in between has returned before it, as an [http.TimeoutHandler] does:
+// KeepLocked makes the locks of [Serialize] and [Idempotent] around a handler last until the
+// handler has ended, also if something in between has returned before it, as an
+// [http.TimeoutHandler] does:
 //
 //	serialize(logged(http.TimeoutHandler(middleware.KeepLocked(h), 5*time.Second, "too slow")))
 //
-// Both do this by themselves for a TimeoutHandler that they are given. A handler that would begin after its lock was given back does not
-// run. To [Idempotent], an answer that comes before the handler has ended is none: a repeated request is told that the outcome is
-// unknown. So such timeouts belong outside of both, where they can: see docs/http.md.
+// Both do this by themselves for a TimeoutHandler that they are given. A handler that would begin
+// after its lock was given back does not run. To [Idempotent], an answer that comes before the
+// handler has ended is none: a repeated request is told that the outcome is unknown. So such
+// timeouts belong outside of both, where they can: see docs/http.md.
 func KeepLocked(h http.Handler) http.Handler { return &keeping{h} }
 
 type keeping struct{ next http.Handler }
@@ -31,8 +33,9 @@ func (k *keeping) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var timeoutHandler = reflect.TypeOf(http.TimeoutHandler(nil, 0, ""))
 
-// keepLocked returns next or, if that is a TimeoutHandler, the same with its handler in KeepLocked. It panics if it cannot look
-// into a TimeoutHandler, as that would let its handler run on without the lock.
+// keepLocked returns next or, if that is a TimeoutHandler, the same with its handler in KeepLocked.
+// It panics if it cannot look into a TimeoutHandler, as that would let its handler run on without
+// the lock.
 func keepLocked(middleware string, next http.Handler) http.Handler {
 	if next == nil || reflect.TypeOf(next) != timeoutHandler {
 		return next

@@ -22,7 +22,8 @@ func passing(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, r) })
 }
 
-// timeouts are time limits that answer while their handler runs on, inside of a middleware that holds a lock.
+// timeouts are time limits that answer while their handler runs on, inside of a middleware that
+// holds a lock.
 var timeouts = map[string]func(h http.Handler) http.Handler{
 	"TimeoutHandler": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, soon, "too slow") },
 	"TimeoutHandler further in, with KeepLocked": func(h http.Handler) http.Handler {
@@ -138,7 +139,8 @@ func TestKeepLocked_TooLate(t *testing.T) {
 	idle(t, c)
 }
 
-// Where Serialize cannot know that a handler runs on, the log says so when the handler asks for its lock.
+// Where Serialize cannot know that a handler runs on, the log says so when the handler asks for its
+// lock.
 func TestSerialize_HandlerThatRunsOn(t *testing.T) {
 	var logged lockedBuffer
 	c := start(t, fallback.NewMemory(), nil)

@@ -12,25 +12,27 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A KeyFunc names the resource that a request is about, as a key of a [coord.Coordinator]. Write your own for what the
-// constructors here do not cover. It may be called concurrently, and more than once for a request; it must not read the body.
+// A KeyFunc names the resource that a request is about, as a key of a [coord.Coordinator]. Write
+// your own for what the constructors here do not cover. It may be called concurrently, and more
+// than once for a request; it must not read the body.
 //
-// Errors: [ErrSkip] lets the request pass as if there were no middleware; one that Is [ErrPattern] is answered with 500; and
-// any other with 400. What a KeyFunc returns without an error is checked as well, the constructors' keys too: a key has 1 to [coord.MaxKey]
-// bytes of valid UTF-8 without control characters, and all else is answered with 400.
+// Errors: [ErrSkip] lets the request pass as if there were no middleware; one that Is [ErrPattern]
+// is answered with 500; and any other with 400. What a KeyFunc returns without an error is checked
+// as well, the constructors' keys too: a key has 1 to [coord.MaxKey] bytes of valid UTF-8 without
+// control characters, and all else is answered with 400.
 type KeyFunc func(r *http.Request) (string, error)
 
 var (
 	// ErrSkip is returned by a KeyFunc for a request that is to be left alone.
 	ErrSkip = errors.New("middleware: no key for this request")
 
-	// ErrPattern: [PathValue] was asked for a wildcard that the request's pattern does not have. The program is wrong and
-	// not the request.
+	// ErrPattern: [PathValue] was asked for a wildcard that the request's pattern does not have.
+	// The program is wrong and not the request.
 	ErrPattern = errors.New("middleware: the request matched no pattern with this wildcard")
 )
 
-// A KeyError says what is wrong with a request that has no usable key. Its text goes to the client: it names the place, and
-// never has the value.
+// A KeyError says what is wrong with a request that has no usable key. Its text goes to the client:
+// it names the place, and never has the value.
 type KeyError struct {
 	Place  string // such as `header "X-Order"`; empty: the key as a whole
 	Reason string
@@ -43,16 +45,18 @@ func (e *KeyError) Error() string {
 	return e.Place + " " + e.Reason
 }
 
-// Key joins the values of parts after a prefix that says what kind of thing they name: Key("order", PathValue("id")) makes
-// "order/42". Two lists of values never make the same key: a "/" and a "%" in the prefix or in a value become "%2F" and "%25".
+// Key joins the values of parts after a prefix that says what kind of thing they name: Key("order",
+// PathValue("id")) makes "order/42". Two lists of values never make the same key: a "/" and a "%"
+// in the prefix or in a value become "%2F" and "%25".
 //
-// The constructors below return the bare value, wherever in the request it was: an order is the same order in a path and in
-// a header. So it is the prefix that keeps an order 42 and a user 42 apart, and a KeyFunc without is for programs that lock one
-// kind of thing only: with it a client may name any lock of the namespace. Values are compared byte by byte: where "a" and "A",
-// or "7" and "07", are the same thing, make them the same in a KeyFunc of your own.
+// The constructors below return the bare value, wherever in the request it was: an order is the
+// same order in a path and in a header. So it is the prefix that keeps an order 42 and a user 42
+// apart, and a KeyFunc without is for programs that lock one kind of thing only: with it a client
+// may name any lock of the namespace. Values are compared byte by byte: where "a" and "A", or "7"
+// and "07", are the same thing, make them the same in a KeyFunc of your own.
 //
-// With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or could be no key, or if a
-// part is nil. See [JoinKey] for other code that locks the same things.
+// With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or
+// could be no key, or if a part is nil. See [JoinKey] for other code that locks the same things.
 func Key(prefix string, parts ...KeyFunc) KeyFunc {
 	if _, err := checked("middleware: Key: its prefix", prefix); err != nil {
 		panic(err.Error())
@@ -79,8 +83,8 @@ func Key(prefix string, parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// JoinKey returns the key that [Key] makes of these values, for code that locks by itself what requests lock: a job may say
-// c.Lock(ctx, middleware.JoinKey("order", id)).
+// JoinKey returns the key that [Key] makes of these values, for code that locks by itself what
+// requests lock: a job may say c.Lock(ctx, middleware.JoinKey("order", id)).
 func JoinKey(prefix string, values ...string) string {
 	n := len(prefix)
 	for _, v := range values {
@@ -112,8 +116,9 @@ func escape(b *strings.Builder, s string) {
 // however its path is written; the router's own parameter stays as it was sent. Where the path
 // leaves open whether a value is decoded, the request is answered with 400.
 //
-// The mux sets it before it calls the handler. So the middleware has to be around the handler that is registered and not around
-// the mux, where no request has path values: those are answered with 500, see [ErrPattern].
+// The mux sets it before it calls the handler. So the middleware has to be around the handler that
+// is registered and not around the mux, where no request has path values: those are answered with
+// 500, see [ErrPattern].
 func PathValue(name string) KeyFunc {
 	place := placed("path value", name)
 	return func(r *http.Request) (string, error) {
@@ -135,8 +140,8 @@ func PathValue(name string) KeyFunc {
 }
 
 // decoded returns the value of a wildcard decoded once: routers that match RawPath, or, as Gin with
-// UseEscapedPath, EscapedPath, give it as it was sent. Which of the two v is, the path says: a value
-// as sent is part of it, and a decoded one is not, but for paths made to confuse, such as
+// UseEscapedPath, EscapedPath, give it as it was sent. Which of the two v is, the path says: a
+// value as sent is part of it, and a decoded one is not, but for paths made to confuse, such as
 // /%37/%2537 with the value "%37".
 func decoded(place, name, v string, r *http.Request) (string, error) {
 	var sent, plain bool
@@ -188,7 +193,8 @@ func fills(pattern, name string) bool {
 	return false
 }
 
-// endsSegment returns what is before the wildcard in its segment of a pattern of Gin, no- of no-:id.
+// endsSegment returns what is before the wildcard in its segment of a pattern of Gin, no- of
+// no-:id.
 func endsSegment(pattern, name string) (before string, ok bool) {
 	for segment := range strings.SplitSeq(pattern, "/") {
 		if before, ok = strings.CutSuffix(segment, ":"+name); ok {
@@ -198,8 +204,8 @@ func endsSegment(pattern, name string) (before string, ok bool) {
 	return "", false
 }
 
-// hasWildcard reports whether a pattern has the wildcard: {id}, {id...} or {id:...}, or, in those of
-// Echo and Gin, :id or *id at the end of a segment.
+// hasWildcard reports whether a pattern has the wildcard: {id}, {id...} or {id:...}, or, in those
+// of Echo and Gin, :id or *id at the end of a segment.
 func hasWildcard(pattern, name string) bool {
 	for segment := range strings.SplitSeq(pattern, "/") {
 		if strings.HasSuffix(segment, ":"+name) || strings.HasSuffix(segment, "*"+name) || segment == name && name == "*" {
@@ -209,7 +215,8 @@ func hasWildcard(pattern, name string) bool {
 	return strings.Contains(pattern, "{"+name+"}") || strings.Contains(pattern, "{"+name+"...}") || strings.Contains(pattern, "{"+name+":")
 }
 
-// Header is the value of a header, which has to be there once. Host is none of those (see [http.Request]).
+// Header is the value of a header, which has to be there once. Host is none of those (see
+// [http.Request]).
 func Header(name string) KeyFunc {
 	place := placed("header", name)
 	name = http.CanonicalHeaderKey(name)
@@ -219,8 +226,9 @@ func Header(name string) KeyFunc {
 	return func(r *http.Request) (string, error) { return single(place, r.Header[name]) }
 }
 
-// Query is the value of a parameter of the URL's query, which has to be there once. If any part of the query is malformed, there
-// is no telling what it was to be, and the request is answered with 400.
+// Query is the value of a parameter of the URL's query, which has to be there once. If any part of
+// the query is malformed, there is no telling what it was to be, and the request is answered with
+// 400.
 func Query(name string) KeyFunc {
 	place := placed("query parameter", name)
 	return func(r *http.Request) (string, error) {
@@ -232,7 +240,8 @@ func Query(name string) KeyFunc {
 	}
 }
 
-// Cookie is the value of a cookie, which has to be there once. A client can send any value: see that it may do so before.
+// Cookie is the value of a cookie, which has to be there once. A client can send any value: see
+// that it may do so before.
 func Cookie(name string) KeyFunc {
 	place := placed("cookie", name)
 	return func(r *http.Request) (string, error) {

@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// seen serves one request with a middleware and returns its status and the key that was locked, "" if none was.
+// seen serves one request with a middleware and returns its status and the key that was locked, ""
+// if none was.
 func seen(t *testing.T, c *coord.Coordinator, pattern string, key middleware.KeyFunc, r *http.Request) (status int, locked string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -311,7 +312,8 @@ func FuzzJoinKey(f *testing.F) {
 	})
 }
 
-// Whatever a client sends: a usable key that has the value that the handler sees, or an error for the client.
+// Whatever a client sends: a usable key that has the value that the handler sees, or an error for
+// the client.
 func FuzzKeys(f *testing.F) {
 	f.Add("/orders/1", "order=2", "3", "order=4")
 	f.Add("/orders/a%2f..", "order=%00&order=1", "a\x00", "order=\xff; order=1")

@@ -15,9 +15,9 @@ import (
 // LimitOptions are the options of [Limit]. The zero value of each field means its default, and a
 // nil *LimitOptions means all defaults.
 type LimitOptions struct {
-	// Wait is for how long a request waits for others to end. Default: not at all; at least 1 ms. A request that
-	// does not wait may be refused for some milliseconds after another process has ended one (see
-	// [coord.Semaphore.TryAcquire]).
+	// Wait is for how long a request waits for others to end. Default: not at all; at least 1 ms. A
+	// request that does not wait may be refused for some milliseconds after another process has
+	// ended one (see [coord.Semaphore.TryAcquire]).
 	Wait time.Duration
 
 	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up.
@@ -57,8 +57,8 @@ type limiter struct {
 // over the limit (429), and all while permits are not to be had (503). With [ErrSkip] for a key, a
 // request passes without a limit.
 //
-// A body is not read before the permit is there, and has no limit of time: a client that sends slowly
-// keeps its permit. Limit that by the server's ReadTimeout, or by
+// A body is not read before the permit is there, and has no limit of time: a client that sends
+// slowly keeps its permit. Limit that by the server's ReadTimeout, or by
 // [http.ResponseController.SetReadDeadline] in the handler.
 //
 // It panics if c or key is nil, n is less than 1, or the options make no sense.

@@ -165,7 +165,8 @@ func TestSerialize_SharedMistakes(t *testing.T) {
 	}
 }
 
-// A request that reads a key goes by the read lock of a handler further out, however far, while a writer of the key waits.
+// A request that reads a key goes by the read lock of a handler further out, however far, while a
+// writer of the key waits.
 func TestSerialize_SharedInShared(t *testing.T) {
 	t.Parallel()
 	for _, between := range []bool{false, true} {

@@ -14,7 +14,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// roundUp returns how many units d has, the last one begun. To add one unit less a bit, as one would, overflows where d is for ever.
+// roundUp returns how many units d has, the last one begun. To add one unit less a bit, as one
+// would, overflows where d is for ever.
 func roundUp(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
-// The types of the problems that requests of this package are answered with. They are URIs that stay as they are.
+// The types of the problems that requests of this package are answered with. They are URIs that
+// stay as they are.
 const (
 	typeBase = "https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#"
 
@@ -27,8 +28,8 @@ const (
 	TypeMisconfigured = typeBase + "TypeMisconfigured" // 500: the program is wrong: see the log
 )
 
-// A Problem is what a request is answered with that did not get to its handler: the members of RFC 9457, and what goes into
-// headers.
+// A Problem is what a request is answered with that did not get to its handler: the members of RFC
+// 9457, and what goes into headers.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -39,9 +40,10 @@ type Problem struct {
 	Err        error         `json:"-"` // what happened, for logs; not for the client
 }
 
-// WriteProblem answers a request with p, as application/problem+json. It is what is used where the options name no function of
-// their own, and may be called by one. A call by gRPC gets a status of gRPC: InvalidArgument where the request has no usable key,
-// Aborted for [TypeLocked], ResourceExhausted for [TypeTooMany], Unavailable where locks are not to be had.
+// WriteProblem answers a request with p, as application/problem+json. It is what is used where the
+// options name no function of their own, and may be called by one. A call by gRPC gets a status of
+// gRPC: InvalidArgument where the request has no usable key, Aborted for [TypeLocked],
+// ResourceExhausted for [TypeTooMany], Unavailable where locks are not to be had.
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	if isGRPC(r) {
 		writeGRPC(w, p)

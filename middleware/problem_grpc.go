@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// isGRPC reports whether the request is a call by gRPC. gRPC-Web is none: it has its status in the body.
+// isGRPC reports whether the request is a call by gRPC. gRPC-Web is none: it has its status in the
+// body.
 func isGRPC(r *http.Request) bool {
 	if r == nil || r.ProtoMajor < 2 || len(r.Header["Content-Type"]) == 0 {
 		return false

@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A process is killed with SIGKILL while it executes a request with an idempotency key, and the request is sent again, to
-// another one. It must not be executed twice without anybody having said so.
+// A process is killed with SIGKILL while it executes a request with an idempotency key, and the
+// request is sent again, to another one. It must not be executed twice without anybody having said
+// so.
 func TestIdempotentProcessIsKilled(t *testing.T) {
 	takes.Seconds(t)
 	redis := redistest.Start(t)

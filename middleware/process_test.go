@@ -23,8 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// processEnv makes the test binary a service with all four middlewares. What it does there it tells the test by HTTP, and
-// goes on when that has answered.
+// processEnv makes the test binary a service with all four middlewares. What it does there it tells
+// the test by HTTP, and goes on when that has answered.
 const processEnv = "HOLDFAST_MIDDLEWARE_PROCESS"
 
 // processOrder says what a service is to be.
@@ -36,7 +36,8 @@ type processOrder struct {
 	Nodes  int // of the cluster; 0: there is none
 }
 
-// The services that tests use are over before the arbiter takes their locks for those of a process that still lives.
+// The services that tests use are over before the arbiter takes their locks for those of a process
+// that still lives.
 const processTTL = 3 * time.Second
 
 func (o processOrder) coordinator() (*coord.Coordinator, *redis.Client, error) {
@@ -157,7 +158,8 @@ func launch(t *testing.T, o processOrder) *process {
 	return spawn(t, o)()
 }
 
-// spawn starts a service. What it returns waits until it serves: in a cluster that needs the others.
+// spawn starts a service. What it returns waits until it serves: in a cluster that needs the
+// others.
 func spawn(t *testing.T, o processOrder) (ready func() *process) {
 	t.Helper()
 	text, err := json.Marshal(o)

@@ -10,20 +10,21 @@ import (
 	"strings"
 )
 
-// A recorder is the ResponseWriter of a handler with an answer that others are to get as well. It keeps the answer back until the
-// handler has ended, because its own client may be slow, or gone, and no other one should have to wait for that. When the
-// answer cannot be kept (too large), or the handler asks for it to be sent (Flush), it passes on what it has, and from then
-// on everything.
+// A recorder is the ResponseWriter of a handler with an answer that others are to get as well. It
+// keeps the answer back until the handler has ended, because its own client may be slow, or gone,
+// and no other one should have to wait for that. When the answer cannot be kept (too large), or the
+// handler asks for it to be sent (Flush), it passes on what it has, and from then on everything.
 //
 // Like any ResponseWriter it is for one goroutine at a time.
 type recorder struct {
 	w     http.ResponseWriter
 	limit int // of the body, in bytes
 
-	// accept is asked once, when the handler has decided on status and header: whether the answer may be kept. Nil: yes.
+	// accept is asked once, when the handler has decided on status and header: whether the answer
+	// may be kept. Nil: yes.
 	accept func(status int, sent, before http.Header) bool
-	// dropped is called once, when the answer is given up: by accept, Flush, Hijack or the limit. With dropped nil, Flush
-	// only passes on, and Hijack is not supported.
+	// dropped is called once, when the answer is given up: by accept, Flush, Hijack or the limit.
+	// With dropped nil, Flush only passes on, and Hijack is not supported.
 	dropped func()
 
 	before  http.Header // of w, as the handler found it: what was set around this middleware
@@ -164,9 +165,10 @@ func put(dst, src http.Header) {
 	}
 }
 
-// end is called when the handler has returned. A handler that has written nothing has given no answer: in net/http that is an
-// empty 200, but an adapter for another router may have written the answer past this recorder, or write it by this recorder
-// later. So the recorder passes on what there is, and all that comes.
+// end is called when the handler has returned. A handler that has written nothing has given no
+// answer: in net/http that is an empty 200, but an adapter for another router may have written the
+// answer past this recorder, or write it by this recorder later. So the recorder passes on what
+// there is, and all that comes.
 func (r *recorder) end() {
 	if r.status != 0 || r.hijack {
 		r.ended = true

@@ -46,8 +46,9 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// The others of http.ResponseController's methods are about the connection of the one client that is there. There is no
-// Unwrap: what would be written past the recorder would be missing in the answer.
+// The others of http.ResponseController's methods are about the connection of the one client that
+// is there. There is no Unwrap: what would be written past the recorder would be missing in the
+// answer.
 
 func (r *recorder) SetReadDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetReadDeadline(t)

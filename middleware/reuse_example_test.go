@@ -43,7 +43,8 @@ func ExampleIdempotent() {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, "payment %d of %s", payments, amount)
 	})
-	// In production: middleware.NewRedisStore. A key belongs to the user that authentication has found out.
+	// In production: middleware.NewRedisStore. A key belongs to the user that authentication has
+	// found out.
 	user := func(r *http.Request) (string, error) {
 		name, _, _ := r.BasicAuth()
 		return name, nil

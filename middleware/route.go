@@ -25,34 +25,39 @@ import (
 // not believe X-Forwarded-For or the like because of it.
 const HopHeader = "Holdfast-Hop"
 
-// RouteOptions are the options of [Route]. The zero value of each field means its default, and a nil *RouteOptions means all
-// defaults.
+// RouteOptions are the options of [Route]. The zero value of each field means its default, and a
+// nil *RouteOptions means all defaults.
 type RouteOptions struct {
 	// Methods are those that are forwarded. Default: all.
 	Methods []string
 
-	// URL returns the base URL of a node: scheme http or https, host and port, no path. It must be quick. If it returns an error,
-	// the request is served here. Default: NodeInfo.Service, as Cluster.Service of that node says, has to be such a URL.
+	// URL returns the base URL of a node: scheme http or https, host and port, no path. It must be
+	// quick. If it returns an error, the request is served here. Default: NodeInfo.Service, as
+	// Cluster.Service of that node says, has to be such a URL.
 	URL func(coord.NodeInfo) (*url.URL, error)
 
-	// Transport makes the requests. Default: one of its own, made by [NewTransport], which speaks the HTTP version that the client
-	// speaks. Give one to close its idle connections when the process ends, to let several Routes share it, or for TLS between the
-	// nodes. An [http.Transport] speaks what its Protocols say: without HTTP/2 gRPC gets 505 on the way.
+	// Transport makes the requests. Default: one of its own, made by [NewTransport], which speaks
+	// the HTTP version that the client speaks. Give one to close its idle connections when the
+	// process ends, to let several Routes share it, or for TLS between the nodes. An
+	// [http.Transport] speaks what its Protocols say: without HTTP/2 gRPC gets 505 on the way.
 	Transport http.RoundTripper
 
-	// Avoid is for how long an owner is not tried again that could not be connected to: its requests are served here. Then one
-	// request tries. Default 2 s; at least 1 ms. Negative: each request tries.
+	// Avoid is for how long an owner is not tried again that could not be connected to: its
+	// requests are served here. Then one request tries. Default 2 s; at least 1 ms. Negative: each
+	// request tries.
 	Avoid time.Duration
 
-	// RetryAfter is what clients are told if their request failed on the way, in whole seconds, rounded up. Default: nothing, for the
-	// owner may have done what they asked for.
+	// RetryAfter is what clients are told if their request failed on the way, in whole seconds,
+	// rounded up. Default: nothing, for the owner may have done what they asked for.
 	RetryAfter time.Duration
 
-	// Problem answers a request that was neither forwarded nor served. It may be called concurrently. Default [WriteProblem].
+	// Problem answers a request that was neither forwarded nor served. It may be called
+	// concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each owner that begins to be avoided, for each request that failed on the way, and one if the
-	// servers close idle connections before the transport does. Nil: silent.
+	// Logger gets a record for each owner that begins to be avoided, for each request that failed
+	// on the way, and one if the servers close idle connections before the transport does. Nil:
+	// silent.
 	Logger *slog.Logger
 }
 
@@ -103,31 +108,37 @@ type router struct {
 	refusals
 }
 
-// Route sends each request to the node that owns its key, see [coord.Coordinator.Owner], and so makes the locks of [Serialize] local
-// where the handler runs. Put it outside of the others of this package, with the same KeyFunc. All nodes serve the same program; each
-// says in Cluster.Service at which URL.
+// Route sends each request to the node that owns its key, see [coord.Coordinator.Owner], and so
+// makes the locks of [Serialize] local where the handler runs. Put it outside of the others of this
+// package, with the same KeyFunc. All nodes serve the same program; each says in Cluster.Service at
+// which URL.
 //
-// The owner's handler gets the request as it came to this process: the same Host, path and query as the client sent them, headers,
-// body and trailers, with the client's address appended to X-Forwarded-For, and X-Forwarded-Proto added if there is none. RemoteAddr
-// and TLS are those of this node: where clients are known by a certificate, let a proxy say so in a header. An offer to upgrade to
-// h2c is not passed on. What is outside of Route runs on both nodes; of response headers that both have set, the owner's are sent.
-// Streams, upgrades (WebSocket), trailers and informational responses pass through. Upgraded connections last until one side ends
-// them. The handler sees the HTTP version that the client speaks: accept HTTP/2 at Cluster.Service as well where clients use it, such
-// as gRPC (see [Transport]).
+// The owner's handler gets the request as it came to this process: the same Host, path and query as
+// the client sent them, headers, body and trailers, with the client's address appended to
+// X-Forwarded-For, and X-Forwarded-Proto added if there is none. RemoteAddr and TLS are those of
+// this node: where clients are known by a certificate, let a proxy say so in a header. An offer to
+// upgrade to h2c is not passed on. What is outside of Route runs on both nodes; of response headers
+// that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
+// informational responses pass through. Upgraded connections last until one side ends them. The
+// handler sees the HTTP version that the client speaks: accept HTTP/2 at Cluster.Service as well
+// where clients use it, such as gRPC (see [Transport]).
 //
-// It never decides about exclusion, so that a wrong guess costs time only. A request is served here if this node is the owner, or if
-// the owner is unknown, leaving, has no URL or could not be connected to a moment ago; if it was forwarded before, or a handler
-// further out holds the key's lock; and if it could not be sent on as it came: a CONNECT, one without a path, one with a body that was
-// parsed as a form, or with a Connection header that would strip others on the way.
+// It never decides about exclusion, so that a wrong guess costs time only. A request is served here
+// if this node is the owner, or if the owner is unknown, leaving, has no URL or could not be
+// connected to a moment ago; if it was forwarded before, or a handler further out holds the key's
+// lock; and if it could not be sent on as it came: a CONNECT, one without a path, one with a body
+// that was parsed as a form, or with a Connection header that would strip others on the way.
 //
-// If the owner cannot be connected to, the request is served here as well, unless some of its body was read meanwhile. After that,
-// a failure is answered with 502, as the owner may have got it; [http.Transport] retries by itself only what it calls idempotent. No
-// request runs twice otherwise. A failure of the client, or of a limit on this node, is told as such: 413 for a body that is too large,
-// 408 or 400 for one that cannot be read, 504 if the request's context has a limit that ends. Requests without a usable key
-// are answered with 400. The request of a client that has gone is aborted.
+// If the owner cannot be connected to, the request is served here as well, unless some of its body
+// was read meanwhile. After that, a failure is answered with 502, as the owner may have got it;
+// [http.Transport] retries by itself only what it calls idempotent. No request runs twice
+// otherwise. A failure of the client, or of a limit on this node, is told as such: 413 for a body
+// that is too large, 408 or 400 for one that cannot be read, 504 if the request's context has a
+// limit that ends. Requests without a usable key are answered with 400. The request of a client
+// that has gone is aborted.
 //
-// A node believes X-Forwarded-For and all other headers from any host that reaches its port, as without Route; keep that port to
-// those you trust, or a proxy in front of it that sets them.
+// A node believes X-Forwarded-For and all other headers from any host that reaches its port, as
+// without Route; keep that port to those you trust, or a proxy in front of it that sets them.
 //
 // It panics if c or key is nil or the options make no sense.
 func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Handler) http.Handler {
@@ -181,8 +192,8 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	next.ServeHTTP(w, r)
 }
 
-// checkIdle warns if the owner may close an idle connection before this node does. All nodes are the same program, so the owner's
-// server is like the one that the request came to.
+// checkIdle warns if the owner may close an idle connection before this node does. All nodes are
+// the same program, so the owner's server is like the one that the request came to.
 func (s *router) checkIdle(r *http.Request) {
 	transport, ok := s.opts.Transport.(*http.Transport)
 	if t, own := s.opts.Transport.(*Transport); own {
@@ -212,7 +223,8 @@ func (s *router) forwardable(r *http.Request) bool {
 	return rooted && r.Header[HopHeader] == nil && r.Method != http.MethodConnect && !strips(r.Header["Connection"]) && !bodyRead(r)
 }
 
-// withoutH2C returns the request without the offer to go on in HTTP/2 ("Upgrade: h2c"), if there is one: it was made to this node.
+// withoutH2C returns the request without the offer to go on in HTTP/2 ("Upgrade: h2c"), if there is
+// one: it was made to this node.
 func withoutH2C(r *http.Request) *http.Request {
 	if len(r.Header["Upgrade"]) == 0 || upgrades(r.Header["Upgrade"]) {
 		return r
@@ -234,8 +246,9 @@ func withoutH2C(r *http.Request) *http.Request {
 	return r
 }
 
-// strips tells whether the Connection header names other headers than those that are about the connection. A proxy removes what
-// it names, and so a client could remove what a proxy in front of this node has added.
+// strips tells whether the Connection header names other headers than those that are about the
+// connection. A proxy removes what it names, and so a client could remove what a proxy in front of
+// this node has added.
 func strips(connection []string) bool {
 	for _, line := range connection {
 		for name := range strings.SplitSeq(line, ",") {
@@ -249,7 +262,8 @@ func strips(connection []string) bool {
 	return false
 }
 
-// owner returns the node to send requests for the key to, and its URL; nil if they are to be served here.
+// owner returns the node to send requests for the key to, and its URL; nil if they are to be served
+// here.
 func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
 	n, ok := s.c.Owner(key)
 	if !ok || n.Self || n.State != "active" || !s.avoided.try(n.ID, s.opts.Avoid, time.Now()) {

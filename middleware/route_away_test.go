@@ -174,7 +174,8 @@ func TestANodeThatHasLeftIsNotForwardedTo(t *testing.T) {
 	await.Until(t, "served here", func() bool { return do(t, x.Server, request(t, x.Server, order)).body == x.URL })
 }
 
-// A node that leaves is the owner until the others have placed its keys anew; its server may be closing already.
+// A node that leaves is the owner until the others have placed its keys anew; its server may be
+// closing already.
 func TestANodeThatLeavesIsNotForwardedTo(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A server that closes idle connections before the other nodes do makes them lose requests. The log says so, once.
+// A server that closes idle connections before the other nodes do makes them lose requests. The log
+// says so, once.
 func TestRoute_IdleTimes(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)

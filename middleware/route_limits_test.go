@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A client's mistake, and a limit that a request has, are told in the same way at the owner and by way of Route, which logs nothing.
+// A client's mistake, and a limit that a request has, are told in the same way at the owner and by
+// way of Route, which logs nothing.
 func TestRoute_LimitsAsAtTheOwner(t *testing.T) {
 	t.Parallel()
 	var logged lockedBuffer

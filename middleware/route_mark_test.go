@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A client that says that its request was forwarded is not believed: the request goes to the owner, and no handler sees the header.
+// A client that says that its request was forwarded is not believed: the request goes to the owner,
+// and no handler sees the header.
 func TestRoute_HopHeaderOfAClient(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
@@ -30,8 +31,9 @@ func TestRoute_HopHeaderOfAClient(t *testing.T) {
 	}
 }
 
-// The value that a node sets is for nodes: it cannot be had from a handler that answers with what it was sent, and it ends the
-// way of a request at any node, also where a Route further in has another key.
+// The value that a node sets is for nodes: it cannot be had from a handler that answers with what
+// it was sent, and it ends the way of a request at any node, also where a Route further in has
+// another key.
 func TestRoute_HopHeaderOfANode(t *testing.T) {
 	t.Parallel()
 	marks := make(chan string, 2)

@@ -51,7 +51,8 @@ func TestStreamsBothWays(t *testing.T) {
 	}
 }
 
-// talk sends lines, each after the answer to the one before, and expects them to be served at a URL.
+// talk sends lines, each after the answer to the one before, and expects them to be served at a
+// URL.
 func talk(t *testing.T, s *httptest.Server, proto, order, at string) {
 	pr, pw := io.Pipe()
 	r := request(t, s, order)
@@ -251,8 +252,8 @@ func TestInformationalResponsesAndExpectContinue(t *testing.T) {
 	}
 }
 
-// An owner that says 100 late says it to this node only, which has begun to send the body. HttpClient of JDK 17 takes a second 100 for
-// nothing, and waits for ever.
+// An owner that says 100 late says it to this node only, which has begun to send the body.
+// HttpClient of JDK 17 takes a second 100 for nothing, and waits for ever.
 func TestRoute_SaysContinueOnce(t *testing.T) {
 	t.Parallel()
 	for by, serve := range servers {

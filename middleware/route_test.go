@@ -231,7 +231,8 @@ func TestHeadersThatBothNodesSetAreSentOnce(t *testing.T) {
 	}
 }
 
-// Also if the owner says something before its response, even if only that the client may send the body.
+// Also if the owner says something before its response, even if only that the client may send the
+// body.
 func TestHeadersThatWereSetHereOutlastInformationalResponses(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// The trailers of requests and of responses arrive, whichever versions the client, the hop and the owner speak.
+// The trailers of requests and of responses arrive, whichever versions the client, the hop and the
+// owner speak.
 func TestRoute_TrailersOfAllVersions(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

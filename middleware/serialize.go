@@ -15,11 +15,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and a nil *SerializeOptions means all
-// defaults.
+// SerializeOptions are the options of [Serialize]. The zero value of each field means its default,
+// and a nil *SerializeOptions means all defaults.
 type SerializeOptions struct {
-	// Methods are those that are serialized. Default: all but GET, HEAD, OPTIONS and TRACE. Requests of other methods pass
-	// without a lock, and may run while another request has it.
+	// Methods are those that are serialized. Default: all but GET, HEAD, OPTIONS and TRACE.
+	// Requests of other methods pass without a lock, and may run while another request has it.
 	Methods []string
 
 	// Shared are methods whose requests run beside each other, but not beside one that is
@@ -30,45 +30,54 @@ type SerializeOptions struct {
 	// or its default, as well. Not for [SerializeAll].
 	Shared []string
 
-	// Wait is for how long a request waits for its turn. Default 10 s; at least 1 ms. Negative: not at all. It then takes the lock only if it is
-	// free at once; a key that another process has just used may be reported as locked for some milliseconds (see
-	// [coord.Coordinator.TryLock]).
+	// Wait is for how long a request waits for its turn. Default 10 s; at least 1 ms. Negative: not
+	// at all. It then takes the lock only if it is free at once; a key that another process has
+	// just used may be reported as locked for some milliseconds (see [coord.Coordinator.TryLock]).
 	Wait time.Duration
 
-	// MaxWaiters is how many requests for one key may wait in this process, besides the one that runs. Default 128. Negative: no
-	// limit. Handlers that run on after they have unlocked are not counted. It is counted where a request waits: with [Route] around, that is the key's owner, and so the limit for all processes;
-	// without, each process lets so many wait.
+	// MaxWaiters is how many requests for one key may wait in this process, besides the one that
+	// runs. Default 128. Negative: no limit. Handlers that run on after they have unlocked are not
+	// counted. It is counted where a request waits: with [Route] around, that is the key's owner,
+	// and so the limit for all processes; without, each process lets so many wait.
 	MaxWaiters int
 
-	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is held in memory then. So a client
-	// that sends slowly keeps no lock. Default 64 KiB. Negative: bodies are left to the handler, for handlers that talk both ways
-	// (streams of gRPC, EnableFullDuplex): with the default such a handler runs after 2 s. It runs only when ReadAhead bytes are
-	// there, or the whole body is, if that is in an [http.MaxBytesReader] on HTTP/1, or with a ResponseWriter that cannot set a
-	// read deadline, as inside of an [http.TimeoutHandler]. Requests with Upgrade are left to the handler as well, which may take
-	// over the connection; one that takes it over without Upgrade, before the body has ended, needs a negative ReadAhead.
+	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is
+	// held in memory then. So a client that sends slowly keeps no lock. Default 64 KiB. Negative:
+	// bodies are left to the handler, for handlers that talk both ways (streams of gRPC,
+	// EnableFullDuplex): with the default such a handler runs after 2 s. It runs only when
+	// ReadAhead bytes are there, or the whole body is, if that is in an [http.MaxBytesReader] on
+	// HTTP/1, or with a ResponseWriter that cannot set a read deadline, as inside of an
+	// [http.TimeoutHandler]. Requests with Upgrade are left to the handler as well, which may take
+	// over the connection; one that takes it over without Upgrade, before the body has ended, needs
+	// a negative ReadAhead.
 	ReadAhead int64
 
-	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which not all was read ahead. Then reading
-	// fails with an error that Is [os.ErrDeadlineExceeded]. It needs a ResponseWriter that can set a read deadline, and yields to
-	// a shorter ReadTimeout of the server. Default 10 s; at least 1 ms; none if ReadAhead is negative. Negative: no limit.
+	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which
+	// not all was read ahead. Then reading fails with an error that Is [os.ErrDeadlineExceeded]. It
+	// needs a ResponseWriter that can set a read deadline, and yields to a shorter ReadTimeout of
+	// the server. Default 10 s; at least 1 ms; none if ReadAhead is negative. Negative: no limit.
 	BodyTimeout time.Duration
 
-	// LockedStatus is the status of a request that does not get its turn in time. Default 423 (Locked). The other possible value
-	// is 409 (Conflict).
+	// LockedStatus is the status of a request that does not get its turn in time. Default 423
+	// (Locked). The other possible value is 409 (Conflict).
 	LockedStatus int
 
-	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up. Default 1 s. Negative: nothing.
+	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up.
+	// Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
-	// FenceHeader is the name of a response header for the lock's token in decimal, which goes to the client, for it to hand on to
-	// whatever checks tokens; it is set before the handler runs. Default: none is sent. The handler itself has the token from [Lock].
+	// FenceHeader is the name of a response header for the lock's token in decimal, which goes to
+	// the client, for it to hand on to whatever checks tokens; it is set before the handler runs.
+	// Default: none is sent. The handler itself has the token from [Lock].
 	FenceHeader string
 
-	// Problem answers a request that is not let through. It may be called concurrently. Default [WriteProblem].
+	// Problem answers a request that is not let through. It may be called concurrently. Default
+	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each lock that was lost while its handler ran, for each handler that ran on after its answer, for
-	// each body that took too long, and for each error of the program. Nil: silent.
+	// Logger gets a record for each lock that was lost while its handler ran, for each handler that
+	// ran on after its answer, for each body that took too long, and for each error of the program.
+	// Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -108,7 +117,8 @@ func (o *SerializeOptions) validate() error {
 		unit.Check("middleware: SerializeOptions.BodyTimeout", o.BodyTimeout, time.Millisecond, "10 * time.Second"))
 }
 
-// applies tells whether requests of the method are serialized. Safe methods change nothing, so they need no lock.
+// applies tells whether requests of the method are serialized. Safe methods change nothing, so they
+// need no lock.
 func (o *SerializeOptions) applies(method string) bool {
 	if len(o.Methods) > 0 {
 		return slices.Contains(o.Methods, method)
@@ -129,29 +139,37 @@ type serializer struct {
 	refusals
 }
 
-// Serialize makes requests with the same key run one after another, in all processes of the coordinator's namespace: a handler
-// runs with the key locked. A process serves its own requests in order of arrival.
+// Serialize makes requests with the same key run one after another, in all processes of the
+// coordinator's namespace: a handler runs with the key locked. A process serves its own requests in
+// order of arrival.
 //
-// The handler's context has the values of the request's and ends with it, and also when the lock is lost, with a cause that Is
-// [coord.ErrLost]; the handler has to heed it. [Lock] returns the lock, for its token. The lock is held until the handler has
-// returned or panicked, also after Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the
-// server. The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController] work as without.
+// The handler's context has the values of the request's and ends with it, and also when the lock is
+// lost, with a cause that Is [coord.ErrLost]; the handler has to heed it. [Lock] returns the lock,
+// for its token. The lock is held until the handler has returned or panicked, also after Hijack and
+// however long that takes, unless the handler unlocks it; a panic goes on to the server. The
+// handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController]
+// work as without.
 //
-// Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400); without a turn within SerializeOptions.Wait
-// (423, or 409); that find too many others waiting (429); that wait while a lock further out is lost (503); and all while locks are not to be had
-// (503). The request of a client that has gone is taken out of the queue and aborted by a panic with [http.ErrAbortHandler], as
-// net/http has it, so that an empty response is not taken for a success. (An HTTP/1 server sees that a client has gone only when
-// the body, if there is one, has been read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead waits on, and is
-// served.) A limit of the request's own context that ends the wait counts as SerializeOptions.Wait does.
+// Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400);
+// without a turn within SerializeOptions.Wait (423, or 409); that find too many others waiting
+// (429); that wait while a lock further out is lost (503); and all while locks are not to be had
+// (503). The request of a client that has gone is taken out of the queue and aborted by a panic
+// with [http.ErrAbortHandler], as net/http has it, so that an empty response is not taken for a
+// success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has
+// been read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead
+// waits on, and is served.) A limit of the request's own context that ends the wait counts as
+// SerializeOptions.Wait does.
 //
-// The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler] that has answered before that,
-// where Serialize can know it: for a TimeoutHandler that it is given, and for handlers in [KeepLocked]. Better put the
-// TimeoutHandler outside: see docs/http.md.
+// The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler]
+// that has answered before that, where Serialize can know it: for a TimeoutHandler that it is
+// given, and for handlers in [KeepLocked]. Better put the TimeoutHandler outside: see docs/http.md.
 //
-// Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by the lock of the outer one. With
-// different keys each takes its lock, and all handlers must nest them in the same order, or two requests may wait for
-// each other until their limit: for a request about several keys use [SerializeAll]. Put [Route] outside, and what authenticates or limits the body's size or time outside
-// of both: a client that sends slowly what is not read ahead keeps the lock, for SerializeOptions.BodyTimeout at most.
+// Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by
+// the lock of the outer one. With different keys each takes its lock, and all handlers must nest
+// them in the same order, or two requests may wait for each other until their limit: for a request
+// about several keys use [SerializeAll]. Put [Route] outside, and what authenticates or limits the
+// body's size or time outside of both: a client that sends slowly what is not read ahead keeps the
+// lock, for SerializeOptions.BodyTimeout at most.
 //
 // It panics if c or key is nil or the options make no sense.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {
@@ -229,7 +247,8 @@ func (s *serializer) lock(h *held, key string) (err error) {
 	return err
 }
 
-// run calls the handler with its locks held, the innermost first. came is the request as the server knows it.
+// run calls the handler with its locks held, the innermost first. came is the request as the server
+// knows it.
 func (s *serializer) run(next http.Handler, w http.ResponseWriter, r, came *http.Request, locks ...*held) {
 	inner := r.WithContext(locks[0])
 	defer func() {
@@ -292,7 +311,8 @@ func (s *serializer) limitBody(w http.ResponseWriter, r *http.Request, h *held) 
 	})
 }
 
-// keepForm gives a form that was parsed to the request that the server knows: it removes the files of no other.
+// keepForm gives a form that was parsed to the request that the server knows: it removes the files
+// of no other.
 func keepForm(r, inner *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = inner.MultipartForm

@@ -10,15 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A KeysFunc names the resources that a request is about, each as a [KeyFunc] does, and with the same errors. [Keys] makes one of
-// KeyFuncs. It may name a key twice, and 100 different ones at most; a request with none passes.
+// A KeysFunc names the resources that a request is about, each as a [KeyFunc] does, and with the
+// same errors. [Keys] makes one of KeyFuncs. It may name a key twice, and 100 different ones at
+// most; a request with none passes.
 type KeysFunc func(r *http.Request) ([]string, error)
 
 // maxKeys is how many keys a request may have: a client may have named them.
 const maxKeys = 100
 
-// Keys is a [KeysFunc] of several KeyFuncs: Keys(Key("account", Query("from")), Key("account", Query("to"))). A key that is [ErrSkip] is
-// left out. Keys panics if one of the functions is nil.
+// Keys is a [KeysFunc] of several KeyFuncs: Keys(Key("account", Query("from")), Key("account",
+// Query("to"))). A key that is [ErrSkip] is left out. Keys panics if one of the functions is nil.
 func Keys(keys ...KeyFunc) KeysFunc {
 	for _, k := range keys {
 		if k == nil {
@@ -63,14 +64,17 @@ func (f KeysFunc) of(r *http.Request) ([]string, error) {
 	return once, nil
 }
 
-// SerializeAll is [Serialize] for requests that are about several resources, such as a transfer between two accounts: a handler runs
-// with all of its keys locked, and requests that have a key in common run one after another. It locks the keys as
-// [coord.Coordinator.LockAll] does: in one order in all processes, so that no two requests wait for each other in a circle, in
-// whatever order their keys are named. Requests in Serialize with one of the keys take their turns with them.
+// SerializeAll is [Serialize] for requests that are about several resources, such as a transfer
+// between two accounts: a handler runs with all of its keys locked, and requests that have a key in
+// common run one after another. It locks the keys as [coord.Coordinator.LockAll] does: in one order
+// in all processes, so that no two requests wait for each other in a circle, in whatever order
+// their keys are named. Requests in Serialize with one of the keys take their turns with them.
 //
-// [Locks] returns the locks, and [coord.Locks.Of] the one of a key, for its token. The handler's context ends when one of them is lost. A
-// key that a handler further out has locked is not locked again; the others are, for which the order of nesting counts as in
-// Serialize. SerializeOptions.MaxWaiters is for each key, and Wait for all together. With [Route] around it, let Route have one of the keys.
+// [Locks] returns the locks, and [coord.Locks.Of] the one of a key, for its token. The handler's
+// context ends when one of them is lost. A key that a handler further out has locked is not locked
+// again; the others are, for which the order of nesting counts as in Serialize.
+// SerializeOptions.MaxWaiters is for each key, and Wait for all together. With [Route] around it,
+// let Route have one of the keys.
 //
 // It panics if c or keys is nil, or the options make no sense: FenceHeader is for one key.
 func SerializeAll(c *coord.Coordinator, keys KeysFunc, opts *SerializeOptions) func(http.Handler) http.Handler {

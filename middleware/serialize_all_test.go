@@ -22,7 +22,8 @@ import (
 // ofAccounts are the keys of a transfer.
 var ofAccounts = middleware.Keys(middleware.Key("account", middleware.Query("from")), middleware.Key("account", middleware.Query("to")))
 
-// Transfers between the same accounts, there and back, in the processes of a cluster: one at a time each, and none waits for ever.
+// Transfers between the same accounts, there and back, in the processes of a cluster: one at a time
+// each, and none waits for ever.
 func TestSerializeAll_Transfers(t *testing.T) {
 	t.Parallel()
 	const accounts, rounds = 4, 12

@@ -105,7 +105,8 @@ func TestTooManyWaiters(t *testing.T) {
 	}
 }
 
-// Handlers that have unlocked early, and run on, neither wait nor have the lock: they send no other away.
+// Handlers that have unlocked early, and run on, neither wait nor have the lock: they send no other
+// away.
 func TestTooManyWaiters_HandlersThatUnlockedEarly(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	opts := &middleware.SerializeOptions{MaxWaiters: 1}

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// late does what Echo's adapter does: the error of a handler is written after the middleware has returned, by the
-// ResponseWriter that the middleware gave to the handler.
+// late does what Echo's adapter does: the error of a handler is written after the middleware has
+// returned, by the ResponseWriter that the middleware gave to the handler.
 func late(mw func(http.Handler) http.Handler, h func(http.ResponseWriter, *http.Request) (status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := 0
@@ -37,7 +37,8 @@ func past(mw func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	})
 }
 
-// A handler that has returned without an answer has not answered 200: an adapter writes the answer elsewhere.
+// A handler that has returned without an answer has not answered 200: an adapter writes the answer
+// elsewhere.
 func TestIdempotent_HandlerThatWritesNothing(t *testing.T) {
 	for name, x := range map[string]struct {
 		adapt  func(mw func(http.Handler) http.Handler, ran func()) http.Handler

@@ -32,7 +32,8 @@ var slowHeads = map[string]struct{ head, begin, rest string }{
 	"large":           {"Content-Length: 100000\r\n", "bo", "dy" + strings.Repeat(" ", 99_996)}, // more than is read ahead
 }
 
-// A client that sends its body slowly keeps no other request waiting, whatever length it has announced.
+// A client that sends its body slowly keeps no other request waiting, whatever length it has
+// announced.
 func TestSerialize_SlowBodyDoesNotKeepTheLock(t *testing.T) {
 	for name, x := range slowHeads {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +83,8 @@ func TestSerialize_SlowBodyDoesNotKeepTheLock(t *testing.T) {
 	}
 }
 
-// The same over HTTP/2, and for a client that does not send the rest before it has got the beginning of the answer.
+// The same over HTTP/2, and for a client that does not send the rest before it has got the
+// beginning of the answer.
 func TestSerialize_BodyOverHTTP2(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)
@@ -145,7 +147,8 @@ func TestSerialize_BodyOverHTTP2(t *testing.T) {
 	}
 }
 
-// A handler that ends without the rest of a slow body: nothing reads on, and the client gets the answer.
+// A handler that ends without the rest of a slow body: nothing reads on, and the client gets the
+// answer.
 func TestSerialize_EarlyAnswer(t *testing.T) {
 	t.Parallel()
 	takes.Seconds(t)
@@ -260,8 +263,8 @@ func TestSerialize_BodyTimeoutEndsWithTheBody(t *testing.T) {
 	}
 }
 
-// A connection that a handler has taken over is its own: nothing else reads from it, or limits that,
-// also where a body was announced.
+// A connection that a handler has taken over is its own: nothing else reads from it, or limits
+// that, also where a body was announced.
 func TestSerialize_HijackWithABody(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)

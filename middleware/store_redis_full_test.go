@@ -13,7 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// Large answers do not fill the server that the locks are on: by default they are not kept, and repeated requests are told.
+// Large answers do not fill the server that the locks are on: by default they are not kept, and
+// repeated requests are told.
 func TestIdempotent_LargeAnswersLeaveRoomForLocks(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

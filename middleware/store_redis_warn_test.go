@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// Records on the locks' server can fill it, and then no lock can be taken. The log says so at the start.
+// Records on the locks' server can fill it, and then no lock can be taken. The log says so at the
+// start.
 func TestIdempotent_WarnsOfSharedMemory(t *testing.T) {
 	t.Parallel()
 	limited := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "noeviction")

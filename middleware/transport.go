@@ -13,18 +13,21 @@ import (
 	"time"
 )
 
-// A Transport makes the requests between nodes of a cluster, see [RouteOptions]. Set the fields of the embedded
-// [http.Transport] before the first request, and do not copy it afterwards. The zero Transport has the
-// settings of [NewTransport].
+// A Transport makes the requests between nodes of a cluster, see [RouteOptions]. Set the fields of
+// the embedded [http.Transport] before the first request, and do not copy it afterwards. The zero
+// Transport has the settings of [NewTransport].
 //
-// While Protocols is nil, a request goes by the HTTP version by which its client sent it: HTTP/1.1, with upgrades such as
-// WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each node. By http:// an owner shows with the first
-// connection whether it accepts HTTP/2 (Server.Protocols with UnencryptedHTTP2). One that does not gets a request "PRI *", as
-// RFC 9113 has it, and is asked again a minute later. Meanwhile it gets HTTP/1.1, and gRPC requests are served where they came.
-// A Transport with Protocols that are not nil speaks what that says to all, as an [http.Transport] does.
+// While Protocols is nil, a request goes by the HTTP version by which its client sent it: HTTP/1.1,
+// with upgrades such as WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each
+// node. By http:// an owner shows with the first connection whether it accepts HTTP/2
+// (Server.Protocols with UnencryptedHTTP2). One that does not gets a request "PRI *", as RFC 9113
+// has it, and is asked again a minute later. Meanwhile it gets HTTP/1.1, and gRPC requests are
+// served where they came. A Transport with Protocols that are not nil speaks what that says to all,
+// as an [http.Transport] does.
 //
-// A connection carries one request at a time, also by HTTP/2: where requests share a connection, the bodies of those that wait for
-// a lock use up its flow-control window, and the request that has the lock gets no more of its own.
+// A connection carries one request at a time, also by HTTP/2: where requests share a connection,
+// the bodies of those that wait for a lock use up its flow-control window, and the request that has
+// the lock gets no more of its own.
 type Transport struct {
 	*http.Transport // HTTP/1.1, and the settings for both
 
@@ -42,14 +45,16 @@ type endpoint struct{ scheme, addr string }
 // forgetOld is for how long a server is not asked again for HTTP/2 that did not accept it.
 const forgetOld = time.Minute
 
-// NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to connect, at most 64 idle
-// connections per node and version (how many there are in use is not limited: where more requests than that are forwarded at a
-// time, raise MaxIdleConnsPerHost, or each of the rest dials anew), which are closed after 10 s, and probes that find out within
-// 20 s that a node's machine has gone. It does not limit how long a response may take: if you set ResponseHeaderTimeout, let it be
-// longer than SerializeOptions.Wait and the handler together.
+// NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to
+// connect, at most 64 idle connections per node and version (how many there are in use is not
+// limited: where more requests than that are forwarded at a time, raise MaxIdleConnsPerHost, or
+// each of the rest dials anew), which are closed after 10 s, and probes that find out within 20 s
+// that a node's machine has gone. It does not limit how long a response may take: if you set
+// ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
 //
-// Let the servers keep idle connections for longer than the transport does (IdleTimeout of [http.Server], or ReadTimeout if that is zero):
-// a POST that meets a connection which the owner closes at that moment is answered with 502. Route logs it if they do not.
+// Let the servers keep idle connections for longer than the transport does (IdleTimeout of
+// [http.Server], or ReadTimeout if that is zero): a POST that meets a connection which the owner
+// closes at that moment is answered with 502. Route logs it if they do not.
 func NewTransport() *Transport {
 	d := &net.Dialer{
 		Timeout:         time.Second,
@@ -69,7 +74,8 @@ func NewTransport() *Transport {
 // errNoHTTP2: the owner does not accept HTTP/2, and the request needs it.
 var errNoHTTP2 = errors.New("middleware: the node does not accept HTTP/2 at its Cluster.Service")
 
-// RoundTrip implements [http.RoundTripper]. The version that r says is the one by which its client sent it.
+// RoundTrip implements [http.RoundTripper]. The version that r says is the one by which its client
+// sent it.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.once.Do(t.prepare)
 	if r.ProtoMajor < 2 || t.Protocols != nil {
@@ -103,8 +109,8 @@ func (t *Transport) downgrade(r *http.Request) (*http.Response, error) {
 	return t.Transport.RoundTrip(r)
 }
 
-// unprocessed reports whether a request that failed on a connection used before may be sent again: the server has told that it
-// has not taken it, or net/http would send it again as well.
+// unprocessed reports whether a request that failed on a connection used before may be sent again:
+// the server has told that it has not taken it, or net/http would send it again as well.
 func unprocessed(r *http.Request, err error) bool {
 	if r.Body != nil && r.Body != http.NoBody {
 		if g, ok := r.Body.(*guard); !ok || !g.reopen() {

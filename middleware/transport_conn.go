@@ -134,7 +134,8 @@ type prefaceKey struct{}
 
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// prefaced is a connection on which the client's preface was sent, and the beginning of the server's has come.
+// prefaced is a connection on which the client's preface was sent, and the beginning of the
+// server's has come.
 type prefaced struct {
 	net.Conn
 	skip int    // bytes of the preface that net/http has still to write

@@ -71,7 +71,8 @@ func TestRoute_SpeaksTheClientsVersion(t *testing.T) {
 			})
 			x, other := nodes[0], nodes[1]
 			order := orderOf(t, x, other)
-			// A connection is idle a moment after its answer was read, so the next request may come too early for it.
+			// A connection is idle a moment after its answer was read, so the next request may come
+			// too early for it.
 			for round, dials := 1, int32(-1); dials != x.dials.Load(); round++ {
 				if dials = x.dials.Load(); round > 20 {
 					t.Fatalf("%d connections in %d rounds: none has used those that were there", dials, round)
@@ -121,7 +122,8 @@ func TestRoute_SpeaksTheClientsVersion(t *testing.T) {
 	}
 }
 
-// An owner that answers early is heard, although the client is still sending, and the handler did nothing to allow it.
+// An owner that answers early is heard, although the client is still sending, and the handler did
+// nothing to allow it.
 func TestRoute_EarlyAnswerOverHTTP2(t *testing.T) {
 	t.Parallel()
 	for name, serve := range bothVersions {
@@ -197,8 +199,8 @@ func TestRoute_WaitingBodiesBlockNoOther(t *testing.T) {
 	wg.Wait()
 }
 
-// A node whose URL leads to a server that knows HTTP/1.1 only gets that, trailers included; but gRPC, which would be refused there,
-// is served here.
+// A node whose URL leads to a server that knows HTTP/1.1 only gets that, trailers included; but
+// gRPC, which would be refused there, is served here.
 func TestRoute_OwnerWithoutHTTP2(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler {
@@ -230,7 +232,8 @@ func TestRoute_OwnerWithoutHTTP2(t *testing.T) {
 	}
 }
 
-// Connections that the owner closes while they are idle are not used, and those in use are not shared.
+// Connections that the owner closes while they are idle are not used, and those in use are not
+// shared.
 func TestTransport_Connections(t *testing.T) {
 	t.Parallel()
 	var gate sync.WaitGroup

@@ -1,10 +1,11 @@
 // Package migrate is for the days on which a service changes from github.com/bsm/redislock, from
-// github.com/go-redsync/redsync with one server, or from github.com/redis/rueidis/rueidislock, to Holdfast.
+// github.com/go-redsync/redsync with one server, or from github.com/redis/rueidis/rueidislock, to
+// Holdfast.
 //
-// A rolling deployment runs old and new processes at the same time, and each kind has locks of its own.
-// So the first deployment locks with [Both]: Holdfast's lock, and the keys that the old library would
-// set. When no old process is left, the next deployment locks with Holdfast alone. The way back is the
-// same, in the other order.
+// A rolling deployment runs old and new processes at the same time, and each kind has locks of its
+// own. So the first deployment locks with [Both]: Holdfast's lock, and the keys that the old
+// library would set. When no old process is left, the next deployment locks with Holdfast alone.
+// The way back is the same, in the other order.
 package migrate
 
 import (
@@ -21,25 +22,26 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// Options are the options of [New]. The zero value of each field means its default, and a nil *Options
-// means all defaults.
+// Options are the options of [New]. The zero value of each field means its default, and a nil
+// *Options means all defaults.
 type Options struct {
 	// OldKeys returns the old library's keys, always as many. A lock needs more than half of them.
 	// Default: the key itself, as redislock and redsync have it. [RueidislockKeys] has those of
 	// rueidislock.
 	OldKeys func(key string) []string
 
-	// TTL is how long an old key lasts without renewal, which is every third of that: what a process
-	// that crashed holds is free for old processes after that. Default 10 s; at least 100 ms.
+	// TTL is how long an old key lasts without renewal, which is every third of that: what a
+	// process that crashed holds is free for old processes after that. Default 10 s; at least 100
+	// ms.
 	TTL time.Duration
 
-	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms; at least
-	// 1 ms. Negative values are refused.
+	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms;
+	// at least 1 ms. Negative values are refused.
 	Retry time.Duration
 }
 
-// RueidislockKeys returns the OldKeys of rueidislock, with its KeyPrefix and KeyMajority. "" and 0 mean its
-// defaults, "rueidislock" and 2.
+// RueidislockKeys returns the OldKeys of rueidislock, with its KeyPrefix and KeyMajority. "" and 0
+// mean its defaults, "rueidislock" and 2.
 func RueidislockKeys(prefix string, majority int) func(key string) []string {
 	if prefix == "" {
 		prefix = "rueidislock"
@@ -97,8 +99,8 @@ func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) 
 // OldKeys returns the old library's keys of a lock, as Options.OldKeys does.
 func (b *Both) OldKeys(key string) []string { return b.opts.OldKeys(key) }
 
-// Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes waits
-// for the old keys, which are polled, as the old library does.
+// Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes
+// waits for the old keys, which are polled, as the old library does.
 //
 // Errors: those of [coord.Coordinator.Lock], and, matching ctx.Err() and context.Cause(ctx) as
 // well, [coord.ErrLocked] while an old process has the keys or [coord.ErrUnavailable] while their
@@ -113,8 +115,8 @@ func (b *Both) Lock(ctx context.Context, key string) (*Lock, error) {
 
 // TryLock tries each of the two locks once.
 //
-// Errors: those of [coord.Coordinator.TryLock]; [coord.ErrLocked] if an old process has the keys, and
-// [coord.ErrUnavailable] if their server does not answer.
+// Errors: those of [coord.Coordinator.TryLock]; [coord.ErrLocked] if an old process has the keys,
+// and [coord.ErrUnavailable] if their server does not answer.
 func (b *Both) TryLock(ctx context.Context, key string) (*Lock, error) {
 	l, err := b.locks.TryLock(ctx, key)
 	if err != nil {

@@ -145,7 +145,8 @@ func TestLock_OldKeyLost(t *testing.T) {
 	}
 }
 
-// The old keys are taken away, and Unlock comes before a renewal has noticed. One of three is not the lock.
+// The old keys are taken away, and Unlock comes before a renewal has noticed. One of three is not
+// the lock.
 func TestUnlock_OldKeysLostSinceTheLastRenewal(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	c := start(t, fallback.NewMemory())
@@ -230,7 +231,8 @@ func TestLock_Ends(t *testing.T) {
 	l.Unlock()
 }
 
-// A shim's last pause ends its wait, and no context of its caller's: the error is that of one more try.
+// A shim's last pause ends its wait, and no context of its caller's: the error is that of one more
+// try.
 func TestBoth_TheLastPauseIsOver(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	b, err := migrate.New(start(t, fallback.NewMemory()), client, nil)

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/coordtest"
 )
 
-// Err of a lock's context says at once that the old keys may have expired, before the goroutine that renews them has noticed.
+// Err of a lock's context says at once that the old keys may have expired, before the goroutine
+// that renews them has noticed.
 func TestContext_ErrLooksAtTheClock(t *testing.T) {
 	own, err := coordtest.Start(t, fallback.NewMemory(), nil).Lock(t.Context(), "k")
 	if err != nil {

@@ -38,7 +38,8 @@ type Lock struct {
 	err    error
 }
 
-// clocked is the context of a lock. Its Err looks whether the old keys may have expired: a process that stood still may ask before keep does.
+// clocked is the context of a lock. Its Err looks whether the old keys may have expired: a process
+// that stood still may ask before keep does.
 type clocked struct {
 	context.Context
 	l *Lock
@@ -57,7 +58,8 @@ func (l *Lock) lapsed() bool {
 	return until != nil && !time.Now().Before(*until)
 }
 
-// extend notes when the old keys were set, or renewed: the lock ends a tenth of TTL before they may expire.
+// extend notes when the old keys were set, or renewed: the lock ends a tenth of TTL before they may
+// expire.
 func (l *Lock) extend(sent time.Time) (until time.Time) {
 	until = sent.Add(l.opts.TTL - l.opts.TTL/10)
 	l.until.Store(&until)
@@ -153,13 +155,13 @@ func (l *Lock) keep(deadline time.Time) {
 	}
 }
 
-// Context returns a context that ends when either lock ends, with the reason as its cause. It carries
-// Holdfast's lock.
+// Context returns a context that ends when either lock ends, with the reason as its cause. It
+// carries Holdfast's lock.
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Unlock frees the old keys, and then Holdfast's lock. Unlike [coord.Lock.Unlock] it waits for the old keys'
-// server, for a third of TTL at most; a key that could not be freed expires. Its error Is [coord.ErrLost] if
-// either lock was lost, and [coord.ErrUnlocked] if the lock was unlocked before.
+// Unlock frees the old keys, and then Holdfast's lock. Unlike [coord.Lock.Unlock] it waits for the
+// old keys' server, for a third of TTL at most; a key that could not be freed expires. Its error Is
+// [coord.ErrLost] if either lock was lost, and [coord.ErrUnlocked] if the lock was unlocked before.
 func (l *Lock) Unlock() error {
 	first := false
 	l.free.Do(func() {

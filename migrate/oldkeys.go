@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// oldKeys are the keys that the old library would set for a lock. More than half of them are the lock.
+// oldKeys are the keys that the old library would set for a lock. More than half of them are the
+// lock.
 type oldKeys struct {
 	client redis.UniversalClient
 	keys   []string
@@ -32,9 +33,9 @@ type tally struct {
 	err     error // of one of the others
 }
 
-// each sends a command for each key, all at once, and returns how many were answered with yes and how many
-// with no. err is of one of the others. It returns when ctx has ended, also if the client goes on: as a rule that of go-redis
-// does, for some seconds (ContextTimeoutEnabled).
+// each sends a command for each key, all at once, and returns how many were answered with yes and
+// how many with no. err is of one of the others. It returns when ctx has ended, also if the client
+// goes on: as a rule that of go-redis does, for some seconds (ContextTimeoutEnabled).
 func (o *oldKeys) each(ctx context.Context, send func(p redis.Pipeliner, key string) redis.Cmder, yes func(redis.Cmder) (bool, error)) (y, n int, err error) {
 	told := make(chan tally, 1)
 	go func() { told <- o.ask(ctx, send, yes) }()
@@ -67,8 +68,8 @@ func (o *oldKeys) ask(ctx context.Context, send func(p redis.Pipeliner, key stri
 	return x
 }
 
-// set sets the keys, and reports whether they are the lock. If not, it leaves none behind that the server
-// has told of.
+// set sets the keys, and reports whether they are the lock. If not, it leaves none behind that the
+// server has told of.
 func (o *oldKeys) set(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	call, cancel := context.WithTimeout(ctx, o.ttl/3)
@@ -103,9 +104,10 @@ func (o *oldKeys) renew(ctx context.Context) (bool, error) {
 	return y >= o.most(), err
 }
 
-// free deletes those that are the lock's, and reports whether the others were so many that they were
-// no lock any more: surely, if the client library has sent the requests once. One that it has sent again, as its
-// reply was lost, may find gone what it has deleted. What could not be deleted expires.
+// free deletes those that are the lock's, and reports whether the others were so many that they
+// were no lock any more: surely, if the client library has sent the requests once. One that it has
+// sent again, as its reply was lost, may find gone what it has deleted. What could not be deleted
+// expires.
 func (o *oldKeys) free() (gone, sure bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.ttl/3)
 	defer cancel()
@@ -114,8 +116,8 @@ func (o *oldKeys) free() (gone, sure bool) {
 	return n > len(o.keys)-o.most(), int(token.sent.Load()) <= len(o.keys)
 }
 
-// counted is an argument of a command that counts how often go-redis writes it: once more when it sends the
-// command again.
+// counted is an argument of a command that counts how often go-redis writes it: once more when it
+// sends the command again.
 type counted struct {
 	text string
 	sent atomic.Int64

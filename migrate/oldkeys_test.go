@@ -62,7 +62,8 @@ func TestBoth_TryLock(t *testing.T) {
 	}
 }
 
-// The reply to the request that sets the old key is lost, and the client sends it again: the key that it finds is its own.
+// The reply to the request that sets the old key is lost, and the client sends it again: the key
+// that it finds is its own.
 func TestLock_AReplyIsLost(t *testing.T) {
 	s := redistest.Start(t)
 	x := redistest.StartProxy(t, s.Addr)
@@ -85,8 +86,8 @@ func TestLock_AReplyIsLost(t *testing.T) {
 	}
 }
 
-// The reply to the request that frees the old key is lost, and the client sends it again: that the key is gone then, or another
-// process's, is no loss.
+// The reply to the request that frees the old key is lost, and the client sends it again: that the
+// key is gone then, or another process's, is no loss.
 func TestUnlock_AReplyIsLost(t *testing.T) {
 	s := redistest.Start(t)
 	x := redistest.StartProxy(t, s.Addr)
@@ -196,8 +197,8 @@ func TestLock_TakenAway(t *testing.T) {
 	}
 }
 
-// A shim takes no Both with the keys of another library: old processes and new ones would not exclude
-// each other, and nothing else would say so.
+// A shim takes no Both with the keys of another library: old processes and new ones would not
+// exclude each other, and nothing else would say so.
 func TestNewBoth_TheKeysOfAnotherLibrary(t *testing.T) {
 	client, c := redistest.Start(t).Client(t), start(t, fallback.NewMemory())
 	prefixed := func(key string) []string { return []string{"app:" + key} }

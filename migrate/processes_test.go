@@ -39,8 +39,8 @@ const (
 	unitsKey  = "store:units"  // what a section reads, and writes one more of
 )
 
-// work locks again and again until SIGTERM, or until its parent is gone. It says on stdout when it had its first lock, and
-// at its end what it saw.
+// work locks again and again until SIGTERM, or until its parent is gone. It says on stdout when it
+// had its first lock, and at its end what it saw.
 func work(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -144,8 +144,8 @@ func (p *process) stop(t *testing.T) report {
 	return last
 }
 
-// change replaces three processes one by one, from kind to kind. It returns the sum of what they said, and the updates that
-// were lost.
+// change replaces three processes one by one, from kind to kind. It returns the sum of what they
+// said, and the updates that were lost.
 func change(t *testing.T, library string, kinds ...string) (all report, lost int64) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -183,8 +183,8 @@ func change(t *testing.T, library string, kinds ...string) (all report, lost int
 	return all, all.Sections - units()
 }
 
-// There and back in processes of the operating system, of which the old ones have the real library. What comes between old
-// and new is Both.
+// There and back in processes of the operating system, of which the old ones have the real library.
+// What comes between old and new is Both.
 func TestBoth_ARollingChangeOfProcesses(t *testing.T) {
 	takes.Seconds(t)
 	names, ways := []string{"redislock"}, [][]string{{"old", "both", "new", "both", "old"}}

@@ -62,8 +62,8 @@ func (d *door) knock(from string, open *atomic.Int64) {
 	}()
 }
 
-// An address has 16 handshakes at a time, an IPv6 network of 64 bits is one address, all have 64. They
-// end after their limit, and others get in.
+// An address has 16 handshakes at a time, an IPv6 network of 64 bits is one address, all have 64.
+// They end after their limit, and others get in.
 func TestHandshakesAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor()
@@ -102,8 +102,8 @@ func TestHandshakesAtATime(t *testing.T) {
 	})
 }
 
-// A stranger at one address, or in one IPv6 network, is told of once a minute, whatever numbers it sends, and strangers
-// at many addresses 32 times. What is told of nodes goes on.
+// A stranger at one address, or in one IPv6 network, is told of once a minute, whatever numbers it
+// sends, and strangers at many addresses 32 times. What is told of nodes goes on.
 func TestStrangersDoNotSilenceTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, lines := newDoor(), newLogLines()
@@ -219,8 +219,8 @@ func TestDialsAtATime(t *testing.T) {
 	})
 }
 
-// Before it has proved a name, a dialler gets the same answer whatever it sends: nothing tells it the
-// node's name, the namespace, the versions or the reason.
+// Before it has proved a name, a dialler gets the same answer whatever it sends: nothing tells it
+// the node's name, the namespace, the versions or the reason.
 func TestRefusalsSayNothingBeforeProof(t *testing.T) {
 	own, err := NewIdentity()
 	if err != nil {

@@ -153,8 +153,8 @@ func (f *Frame) Decode(b []byte) error {
 	return nil
 }
 
-// decoder takes fields off the front of b, which at has passed. bad is the first thing that was wrong;
-// afterwards the fields are of no meaning.
+// decoder takes fields off the front of b, which at has passed. bad is the first thing that was
+// wrong; afterwards the fields are of no meaning.
 type decoder struct {
 	b   []byte
 	at  int
@@ -178,8 +178,8 @@ func (d *decoder) byte() byte {
 	return v
 }
 
-// uint64 reads a varint. The last byte of one that is no longer than needed is not zero. This also catches the value 0, which must
-// not be present.
+// uint64 reads a varint. The last byte of one that is no longer than needed is not zero. This also
+// catches the value 0, which must not be present.
 func (d *decoder) uint64() uint64 {
 	b := d.b[d.at:]
 	if len(b) > 0 && b[0]-1 < 0x7f { // one byte, of 1 to 127

@@ -145,7 +145,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Numbers of each length come back, whatever follows them; one that is cut off, or longer than needed, does not.
+// Numbers of each length come back, whatever follows them; one that is cut off, or longer than
+// needed, does not.
 func TestVarints(t *testing.T) {
 	for shift := range 64 {
 		for _, v := range []uint64{1 << shift, 1<<shift | 1, 1<<shift - 1, math.MaxUint64 >> shift} {

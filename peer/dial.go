@@ -96,7 +96,8 @@ func (t *Transport) dial(d *dialler, addr string) error {
 		}
 	}
 	if d.ctx.Err() == nil && !isQuiet(err) {
-		// A node that is about to go accepts, and says nothing: that is like one that cannot be reached.
+		// A node that is about to go accepts, and says nothing: that is like one that cannot be
+		// reached.
 		answered = answered && !errors.Is(err, errSilent) && !errors.Is(err, os.ErrDeadlineExceeded)
 		t.failed(d, addr, answered, err)
 		if answered {

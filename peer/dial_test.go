@@ -58,7 +58,8 @@ func TestFailing_AfterAStream(t *testing.T) {
 	}
 }
 
-// What accepts connections and closes them at once, as a proxy that reaches no node, is no node that refuses this one.
+// What accepts connections and closes them at once, as a proxy that reaches no node, is no node
+// that refuses this one.
 func TestFailing_ClosedWithoutAWord(t *testing.T) {
 	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
 		for how, linger := range map[string]int{"closed": -1, "reset": 0} {

@@ -30,7 +30,8 @@ func (s *script) Read(b []byte) (int, error) {
 
 var errEnded = errors.New("no more bytes")
 
-// FuzzMessage: of a handshake's messages not a byte more is read than they have, whatever they say of their length.
+// FuzzMessage: of a handshake's messages not a byte more is read than they have, whatever they say
+// of their length.
 func FuzzMessage(f *testing.F) {
 	h := hello{node: "a", to: "b", namespace: "n", version: 7}
 	f.Add(appendMessage(preamble(), msgHello, h.encode()), 1)
@@ -63,7 +64,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzDeliver: what arrives in pieces is the same frames as what arrives at once, up to the same error.
+// FuzzDeliver: what arrives in pieces is the same frames as what arrives at once, up to the same
+// error.
 func FuzzDeliver(f *testing.F) {
 	both := AppendFrame(AppendFrame(nil, full()), request(3))
 	f.Add(both, uint16(1))
@@ -85,7 +87,8 @@ func FuzzDeliver(f *testing.F) {
 	})
 }
 
-// delivered returns the encodings of the frames that the handler gets of b, so many bytes at a time.
+// delivered returns the encodings of the frames that the handler gets of b, so many bytes at a
+// time.
 func delivered(b []byte, n int) (frames [][]byte, err error) {
 	h := handler{frame: func(_ *Stream, f *Frame) { frames = append(frames, AppendFrame(nil, f)) }}
 	s := &Stream{t: &Transport{opts: Options{Handler: h}}}
@@ -101,9 +104,10 @@ func delivered(b []byte, n int) (frames [][]byte, err error) {
 	return frames, nil
 }
 
-// FuzzStranger: a node to which a stranger sends anything neither panics nor keeps the connection for ever. One node has no TLS, the
-// second finds no node of that key in its list, and the third takes every key for a member's. All of them get the bytes as they are, and
-// the nodes with TLS also get them under a key.
+// FuzzStranger: a node to which a stranger sends anything neither panics nor keeps the connection
+// for ever. One node has no TLS, the second finds no node of that key in its list, and the third
+// takes every key for a member's. All of them get the bytes as they are, and the nodes with TLS
+// also get them under a key.
 func FuzzStranger(f *testing.F) {
 	h := hello{node: "z", namespace: "", version: 0}
 	f.Add(appendMessage(preamble(), msgHello, h.encode()))
@@ -136,7 +140,8 @@ func FuzzStranger(f *testing.F) {
 	})
 }
 
-// throw sends b to a node, under TLS if there is a configuration, and waits until the node has closed the connection.
+// throw sends b to a node, under TLS if there is a configuration, and waits until the node has
+// closed the connection.
 func throw(t *testing.T, addr string, config *tls.Config, b []byte) {
 	sock, err := net.Dial("tcp", addr)
 	if err != nil {

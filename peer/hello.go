@@ -76,9 +76,9 @@ func isQuiet(err error) bool {
 	return ok && (r.code == codeDuplicate || r.code == codeGone)
 }
 
-// errSilent: the other side has closed the connection without a word. Diallers do, as health checks, and nodes that gave
-// a dial up in the moment when it succeeded: a listener does not log it. So do proxies that reach no node behind them:
-// a dialler has reached none.
+// errSilent: the other side has closed the connection without a word. Diallers do, as health
+// checks, and nodes that gave a dial up in the moment when it succeeded: a listener does not log
+// it. So do proxies that reach no node behind them: a dialler has reached none.
 var errSilent = errors.New("peer: the connection was closed without a word")
 
 // isClosed reports whether err says that the other side has closed the connection, in any way.

@@ -22,8 +22,8 @@ type Identity struct {
 // NewIdentity makes a key at random.
 func NewIdentity() (*Identity, error) { return newIdentity(nil, nil) }
 
-// newIdentity makes a key at random. Its certificate is signed by an authority, or by itself if that
-// is nil: it only carries the key then, and no node verifies what it says.
+// newIdentity makes a key at random. Its certificate is signed by an authority, or by itself if
+// that is nil: it only carries the key then, and no node verifies what it says.
 func newIdentity(authority *x509.Certificate, signer ed25519.PrivateKey) (*Identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -35,9 +35,9 @@ func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time
 // dead is after how many ticks a stream is dead.
 func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send) }
 
-// SetKeepalive replaces Options.Keepalive, where those of the other nodes differ: send, the shortest
-// one, is the longest time for which nothing is sent, and after 2.5 of hear, the longest one, a
-// stream is closed. Neither is less than 10 ms or more than an hour. It never blocks.
+// SetKeepalive replaces Options.Keepalive, where those of the other nodes differ: send, the
+// shortest one, is the longest time for which nothing is sent, and after 2.5 of hear, the longest
+// one, a stream is closed. Neither is less than 10 ms or more than an hour. It never blocks.
 func (t *Transport) SetKeepalive(send, hear time.Duration) {
 	r := newRhythm(send, hear)
 	t.mu.Lock()

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// sharing returns the configuration of a node with these shared keys; without any, with no more than a key of its own.
+// sharing returns the configuration of a node with these shared keys; without any, with no more
+// than a key of its own.
 func sharing(tb testing.TB, keys ...[]byte) *tls.Config {
 	tb.Helper()
 	make := NewIdentity

@@ -68,7 +68,8 @@ type Options struct {
 	// much. Default: 16 MiB. At least 64 KiB.
 	MaxQueue int
 
-	// Listener is used in the place of one on Listen, and closed with the transport. Nil: TCP on Listen.
+	// Listener is used in the place of one on Listen, and closed with the transport. Nil: TCP on
+	// Listen.
 	Listener net.Listener
 
 	// Dial connects to other nodes' addresses, until ctx ends. Nil: by TCP.

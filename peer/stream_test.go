@@ -204,8 +204,8 @@ func TestReconnect(t *testing.T) {
 	for _, node := range nodes {
 		node.Close()
 	}
-	// Both sides had the same streams. Only one that was killed before it was Up at a, which decides, may have been Up at
-	// b alone, and then nothing has come over it.
+	// Both sides had the same streams. Only one that was killed before it was Up at a, which
+	// decides, may have been Up at b alone, and then nothing has come over it.
 	decided, alone := map[uint64]bool{}, 0
 	for i, e := range evs {
 		if len(e.ups) != len(e.downs) || len(e.up) != 0 {

@@ -150,7 +150,8 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// A transport whose peers have different keepalives sends by the shortest, and waits by the longest.
+// A transport whose peers have different keepalives sends by the shortest, and waits by the
+// longest.
 func TestSetKeepalive(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -274,7 +275,8 @@ func TestStalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.(*net.TCPConn).SetReadBuffer(4096)
-	// Alive, to all appearances: also while the buffers are filled, and on a machine that has other things to do.
+	// Alive, to all appearances: also while the buffers are filled, and on a machine that has other
+	// things to do.
 	var appears sync.WaitGroup
 	appears.Go(func() {
 		alive := time.NewTicker(k / 40)

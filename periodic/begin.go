@@ -33,12 +33,12 @@ type Slot struct {
 // run the job three times in two periods. It is at least a millisecond. opts may be nil; Late,
 // Again and MaxSkew do not apply.
 //
-// After a crash in the middle, the job can begin again when the session of that process has lapsed and
-// keep is over.
+// After a crash in the middle, the job can begin again when the session of that process has lapsed
+// and keep is over.
 //
-// Errors, besides ErrTaken: those of [coord.Coordinator.TryLock]; [coord.ErrUnavailable] if the record
-// cannot be read or written; [coord.ErrNoResults] without Options.Store where the arbiter keeps no
-// results. The job does not run then.
+// Errors, besides ErrTaken: those of [coord.Coordinator.TryLock]; [coord.ErrUnavailable] if the
+// record cannot be read or written; [coord.ErrNoResults] without Options.Store where the arbiter
+// keeps no results. The job does not run then.
 func Begin(ctx context.Context, c *coord.Coordinator, name string, keep time.Duration, opts *Options) (*Slot, error) {
 	switch {
 	case c == nil:
@@ -92,8 +92,9 @@ func (s *Slot) Context() context.Context { return s.l.Context() }
 // Fence returns the token of the slot. It rises with each run.
 func (s *Slot) Fence() coord.Fence { return s.l.Fence() }
 
-// End says that the run has ended, with whatever outcome. The job stays taken until keep is over. It
-// returns an error that Is [coord.ErrLost] if the lock was lost before. Further calls return the same.
+// End says that the run has ended, with whatever outcome. The job stays taken until keep is over.
+// It returns an error that Is [coord.ErrLost] if the lock was lost before. Further calls return the
+// same.
 func (s *Slot) End() error {
 	s.once.Do(func() {
 		defer func() { s.err = s.l.Unlock() }() // also after a panic of the store

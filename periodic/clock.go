@@ -36,8 +36,8 @@ func (j *job) now(s seen) (r record, set time.Duration) {
 	return r, differs
 }
 
-// witnessed reports whether the record was written since this process began. Else that of another machine
-// does not count as one: it may have been this machine, before a reboot.
+// witnessed reports whether the record was written since this process began. Else that of another
+// machine does not count as one: it may have been this machine, before a reboot.
 func (j *job) witnessed(s seen) bool { return !s.written.Before(j.began) }
 
 // seconds reports whether another machine has found that difference. What a process of an earlier

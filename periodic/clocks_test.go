@@ -56,7 +56,8 @@ func (m *minutes) until(minute int) {
 	time.Sleep(time.Until(m.began.Add(time.Duration(minute)*time.Minute + 30*time.Second)))
 }
 
-// ticks says what was run: the minutes of the ticks, each with a sign where it was not run at its time.
+// ticks says what was run: the minutes of the ticks, each with a sign where it was not run at its
+// time.
 func (m *minutes) ticks() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,8 +107,8 @@ func TestRun_OneVotePerMachine(t *testing.T) {
 	}
 }
 
-// Two machines with the same wrong clock set the time of the job. When two others have set it back, the
-// ticks in between are run when they are due, and what was run ahead is not run again.
+// Two machines with the same wrong clock set the time of the job. When two others have set it back,
+// the ticks in between are run when they are due, and what was run ahead is not run again.
 func TestRun_ATickOfTheFutureBlocksNone(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		m := everyMinute(t, a, nil)
@@ -189,7 +190,8 @@ func (m *minutes) once() map[int]bool {
 	return seen
 }
 
-// A tick that is too late for Late is not run when the time is set forward, but when that is taken back.
+// A tick that is too late for Late is not run when the time is set forward, but when that is taken
+// back.
 func TestRun_SetForwardToBetweenTicks(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		m := everyMinute(t, a, &periodic.Options{Late: 10 * time.Second})
@@ -341,7 +343,8 @@ func TestRun_LogsWhoseClockDiffers(t *testing.T) {
 	})
 }
 
-// While a wrong clock has set the time back, no tick is due for long. Others set it right all the same.
+// While a wrong clock has set the time back, no tick is due for long. Others set it right all the
+// same.
 func TestRun_SetBackByWrongClocks(t *testing.T) {
 	for name, firm := range map[string]bool{"by two machines": true, "by the only one": false} {
 		t.Run(name, func(t *testing.T) {
@@ -378,8 +381,8 @@ func TestRun_SetBackByWrongClocks(t *testing.T) {
 // anyClocks is how many random cases TestRun_AnyClocks tries.
 const anyClocks = 3
 
-// Whatever clocks come and go: no tick is run twice, and when two right ones are left, none is missed.
-// In every third case, processes of the release before run beside.
+// Whatever clocks come and go: no tick is run twice, and when two right ones are left, none is
+// missed. In every third case, processes of the release before run beside.
 func TestRun_AnyClocks(t *testing.T) {
 	for seed := uint64(2); seed < 2+anyClocks; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

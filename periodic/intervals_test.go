@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
-// halfHours has ticks half an hour after some full hours, in the location of the time that it is asked for, as a line of a crontab.
+// halfHours has ticks half an hour after some full hours, in the location of the time that it is
+// asked for, as a line of a crontab.
 type halfHours []int
 
 func (s halfHours) Next(t time.Time) time.Time {
@@ -29,8 +30,8 @@ func (s halfHours) Next(t time.Time) time.Time {
 	}
 }
 
-// A record says of a time in London's winter that it is UTC. The ticks after it, in summer, are those of London all the same, and one
-// that is run again is told as one of London.
+// A record says of a time in London's winter that it is UTC. The ticks after it, in summer, are
+// those of London all the same, and one that is run again is told as one of London.
 func TestRun_InTheLocationOfItsClock(t *testing.T) {
 	london, err := time.LoadLocation("Europe/London")
 	if err != nil {
@@ -64,8 +65,8 @@ func TestRun_InTheLocationOfItsClock(t *testing.T) {
 	})
 }
 
-// A schedule that counts from the time that it is asked for is asked for the tick after the last one, also about when to look: the
-// job's own time makes no tick later than the one before.
+// A schedule that counts from the time that it is asked for is asked for the tick after the last
+// one, also about when to look: the job's own time makes no tick later than the one before.
 func TestRun_AScheduleThatCountsFromTheLastTick(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+15*time.Second)
@@ -85,7 +86,8 @@ func TestRun_AScheduleThatCountsFromTheLastTick(t *testing.T) {
 	})
 }
 
-// after has a tick that long after the time that it is asked for, in full seconds, as "@every" of cron's parser.
+// after has a tick that long after the time that it is asked for, in full seconds, as "@every" of
+// cron's parser.
 type after time.Duration
 
 func (a after) Next(t time.Time) time.Time {
@@ -102,8 +104,8 @@ func (seconds) Next(t time.Time) time.Time {
 	return t.Truncate(time.Hour).Add(time.Hour)
 }
 
-// After many missed ticks those of a schedule that counts from the last one are still multiples of its period after it, whenever it is
-// asked; and no schedule is taken for such a one that is not.
+// After many missed ticks those of a schedule that counts from the last one are still multiples of
+// its period after it, whenever it is asked; and no schedule is taken for such a one that is not.
 func TestLastTick_CountsFromTheLastOne(t *testing.T) {
 	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	for _, period := range []time.Duration{7 * time.Second, 45 * time.Second} {

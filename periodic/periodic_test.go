@@ -42,7 +42,8 @@ type run struct {
 	at time.Time
 }
 
-// join makes a process take part until ctx ends. Its clock is ahead by skew. Its machine is by, up to a slash.
+// join makes a process take part until ctx ends. Its clock is ahead by skew. Its machine is by, up
+// to a slash.
 func (d *diary) join(ctx context.Context, c *coord.Coordinator, by string, skew time.Duration, s periodic.Schedule, opts *periodic.Options,
 	fn func(ctx context.Context, t periodic.Tick) error) {
 	ctx = periodic.WithClock(ctx, func() time.Time { return time.Now().Add(skew) })
@@ -63,7 +64,8 @@ func (d *diary) join(ctx context.Context, c *coord.Coordinator, by string, skew 
 	})
 }
 
-// want looks at the runs so far: one per tick from first on, each at its time, but for early and late.
+// want looks at the runs so far: one per tick from first on, each at its time, but for early and
+// late.
 func (d *diary) want(first time.Time, every time.Duration, n int, early, late time.Duration) {
 	d.t.Helper()
 	d.mu.Lock()
@@ -359,7 +361,8 @@ func (s thrice) Next(t time.Time) time.Time {
 // inside is a schedule with another one inside.
 type inside struct{ periodic.Schedule }
 
-// A schedule whose next tick is not later would be asked for ever: Run ends, and says what is wrong with it.
+// A schedule whose next tick is not later would be asked for ever: Run ends, and says what is wrong
+// with it.
 func TestRun_ASchedulesNextTickIsLater(t *testing.T) {
 	for name, x := range map[string]struct {
 		s    func() periodic.Schedule

@@ -22,21 +22,22 @@ type Tick struct {
 	Fence  coord.Fence // of the lock under which it runs: it rises with each tick
 }
 
-// Run runs fn once per tick of the schedule in all processes together that call Run with the same name,
-// until ctx ends. A process in which a tick is run waits for fn. The lock is that of the key "periodic/" + name.
+// Run runs fn once per tick of the schedule in all processes together that call Run with the same
+// name, until ctx ends. A process in which a tick is run waits for fn. The lock is that of the key
+// "periodic/" + name.
 //
-// fn's context ends with ctx and when the lock is lost, with that as its cause. fn has to heed it. An
-// error of fn is logged, and the tick counts as run. A panic passes through; the tick counts as
+// fn's context ends with ctx and when the lock is lost, with that as its cause. fn has to heed it.
+// An error of fn is logged, and the tick counts as run. A panic passes through; the tick counts as
 // one in which the process crashed.
 //
-// The first tick is the first one after Run was called first. With a record of earlier runs, a tick that
-// was missed since may be due: see Options.Late. A process that is missed in the middle of a run has
-// done what it has done: see Options.Again.
+// The first tick is the first one after Run was called first. With a record of earlier runs, a tick
+// that was missed since may be due: see Options.Late. A process that is missed in the middle of a
+// run has done what it has done: see Options.Again.
 //
-// Errors: of the name, the schedule and the options, which name the field; [coord.ErrNoResults] without
-// Options.Store where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld]; and, when a tick
-// is due, [coord.ErrInvalidKey] and [coord.ErrObserver]. Other failures are logged, and Run tries again.
-// Nil when ctx has ended, or the schedule has no more ticks.
+// Errors: of the name, the schedule and the options, which name the field; [coord.ErrNoResults]
+// without Options.Store where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld];
+// and, when a tick is due, [coord.ErrInvalidKey] and [coord.ErrObserver]. Other failures are
+// logged, and Run tries again. Nil when ctx has ended, or the schedule has no more ticks.
 func Run(ctx context.Context, c *coord.Coordinator, name string, s Schedule, opts *Options,
 	fn func(ctx context.Context, t Tick) error) error {
 	switch {
@@ -190,8 +191,8 @@ const zone = "-07:00"
 // unfinished reports whether this process should wait for the lock to run the last tick again.
 func (j *job) unfinished(s seen) bool { return j.opts.Again && !s.Due.IsZero() && !s.Done }
 
-// due returns the tick that is to be run now, with Due zero if there is none, what is to be written of
-// it, by how much the time of the job is set, and the next tick.
+// due returns the tick that is to be run now, with Due zero if there is none, what is to be written
+// of it, by how much the time of the job is set, and the next tick.
 func (j *job) due(s seen) (t Tick, r record, set time.Duration, next time.Time) {
 	r, set = j.now(s)
 	last, missed, next := lastTick(r.left(j.schedule), j.from(r), r.At)

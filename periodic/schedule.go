@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so what
-// its parser makes of a crontab's line is one. All processes must have the same. Run asks for times in
-// time.Local: with a line that has no CRON_TZ all processes must have the same time zone, too. Else a daily
-// job runs once for each zone.
+// A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so
+// what its parser makes of a crontab's line is one. All processes must have the same. Run asks for
+// times in time.Local: with a line that has no CRON_TZ all processes must have the same time zone,
+// too. Else a daily job runs once for each zone.
 type Schedule interface {
-	// Next returns the first tick after t, or the zero time if there is none. [Run] ends with an error
-	// if it is not after t.
+	// Next returns the first tick after t, or the zero time if there is none. [Run] ends with an
+	// error if it is not after t.
 	Next(t time.Time) time.Time
 }
 
-// Every returns a schedule with ticks at the multiples of period since the zero time: with an hour, at
-// each full hour of UTC. [Run] refuses a period of less than a millisecond, as that of
+// Every returns a schedule with ticks at the multiples of period since the zero time: with an hour,
+// at each full hour of UTC. [Run] refuses a period of less than a millisecond, as that of
 // Every(30), which is 30 ns.
 func Every(period time.Duration) Schedule { return every(period) }
 
@@ -66,8 +66,8 @@ func (l local) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// apart reports whether a process in another zone has other ticks: whether the one after a tick that a process has run is
-// another one in its offset than in this process's location.
+// apart reports whether a process in another zone has other ticks: whether the one after a tick
+// that a process has run is another one in its offset than in this process's location.
 func (l local) apart(tick time.Time) bool {
 	_, theirs := tick.Zone()
 	_, own := tick.In(l.loc).Zone()
@@ -78,9 +78,10 @@ func (l local) apart(tick time.Time) bool {
 const mostMissed = 1000
 
 // lastTick returns the last tick after t that is not later than now, how many there are before it
-// since t, and the next one. The zero time means that there is none. After more than mostMissed ticks it
-// counts anew from shortly before now. Each tick is the next one of the one before, as the schedule may
-// count from the time that it is asked for: then its ticks stay multiples of its period after t.
+// since t, and the next one. The zero time means that there is none. After more than mostMissed
+// ticks it counts anew from shortly before now. Each tick is the next one of the one before, as the
+// schedule may count from the time that it is asked for: then its ticks stay multiples of its
+// period after t.
 func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next time.Time) {
 	for n := 0; ; n++ {
 		next = s.Next(t)
@@ -103,8 +104,9 @@ func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next ti
 	}
 }
 
-// rest returns how many more ticks there are until now after one of a schedule that counts from the time that it is
-// asked for, as "@every 7s" of cron's parser, and its period; zero if it is none of these.
+// rest returns how many more ticks there are until now after one of a schedule that counts from the
+// time that it is asked for, as "@every 7s" of cron's parser, and its period; zero if it is none of
+// these.
 func rest(s Schedule, tick, now time.Time) (k int, period time.Duration) {
 	counts := func(t time.Time) bool { return s.Next(t).Sub(t) == period }
 	period = s.Next(tick).Sub(tick)

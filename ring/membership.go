@@ -21,9 +21,9 @@ type Membership interface {
 	// node. After the end it is the last one.
 	View() *View
 
-	// SetState changes this node's state, and SetSession its session ID. The others hear of it later;
-	// the node's own View has it a moment later too. The error is ErrClosed, or says what is wrong
-	// with the value.
+	// SetState changes this node's state, and SetSession its session ID. The others hear of it
+	// later; the node's own View has it a moment later too. The error is ErrClosed, or says what is
+	// wrong with the value.
 	SetState(State) error
 	SetSession(string) error
 
@@ -36,20 +36,20 @@ type Membership interface {
 	// Search makes it look for others at once, because Options.Discover knows more than it did.
 	Search()
 
-	// Failing returns the addresses that could not be joined when they were last tried, in no order.
-	// The attempts go on for as long as they are named.
+	// Failing returns the addresses that could not be joined when they were last tried, in no
+	// order. The attempts go on for as long as they are named.
 	Failing() []Failure
 
 	// Gossip returns the address to register at the arbiter, for the Discover of others.
 	Gossip() string
 
-	// Bound returns the address that is listened on, for logs. Gossip differs from it behind NAT, and
-	// if all interfaces are bound.
+	// Bound returns the address that is listened on, for logs. Gossip differs from it behind NAT,
+	// and if all interfaces are bound.
 	Bound() string
 
 	// Leave tells the others that this node leaves, and ends the membership in any case. It blocks
-	// until the message is on its way, not beyond the deadline of ctx, and until its goroutines have
-	// ended.
+	// until the message is on its way, not beyond the deadline of ctx, and until its goroutines
+	// have ended.
 	Leave(ctx context.Context) error
 }
 

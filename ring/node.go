@@ -22,7 +22,8 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// A Node is what one process start tells about itself in its gossip. It is a value and can be compared with ==.
+// A Node is what one process start tells about itself in its gossip. It is a value and can be
+// compared with ==.
 type Node struct {
 	Name    string
 	Session string // its session ID; changes when the node starts over. May be empty, or be outdated by a second
@@ -30,14 +31,14 @@ type Node struct {
 	Gossip  string // where it gossips: IP:port
 	State   State
 
-	// Incompatible: its metadata cannot be read, or it computes placements in another way. It is shown, with no more than
-	// its Name and Gossip, and never placed.
+	// Incompatible: its metadata cannot be read, or it computes placements in another way. It is
+	// shown, with no more than its Name and Gossip, and never placed.
 	Incompatible bool
 
 	// Unlisted: Options.Known does not know it. It is never placed.
 	Unlisted bool
 
-	// Gone: it has left or gossip cannot reach it, and the settled placement still has it. Its partitions are still its
-	// own until the arbiter says otherwise.
+	// Gone: it has left or gossip cannot reach it, and the settled placement still has it. Its
+	// partitions are still its own until the arbiter says otherwise.
 	Gone bool
 }

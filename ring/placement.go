@@ -1,12 +1,13 @@
 // Package ring computes which node should own which partition, from the nodes that there are.
 //
-// A [Placement] is a pure function of the members: every node that sees the same members computes the same owners, and a
-// [Placement.Fingerprint] tells two nodes whether they did. It is a hint. The arbiter alone decides which node owns a
-// partition; a wrong ring costs time, never safety.
+// A [Placement] is a pure function of the members: every node that sees the same members computes
+// the same owners, and a [Placement.Fingerprint] tells two nodes whether they did. It is a hint.
+// The arbiter alone decides which node owns a partition; a wrong ring costs time, never safety.
 //
-// A [Membership] tells which nodes there are; package gossip has one. What a node says about itself reaches all others
-// within a second and is in their next [View] at once. When the set of active nodes has not changed for a while
-// (Options.Debounce), each node computes the Placement anew, and that is in the next View too.
+// A [Membership] tells which nodes there are; package gossip has one. What a node says about itself
+// reaches all others within a second and is in their next [View] at once. When the set of active
+// nodes has not changed for a while (Options.Debounce), each node computes the Placement anew, and
+// that is in the next View too.
 package ring
 
 import (
@@ -21,31 +22,31 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Parameters of the placement. Nodes with other parameters have other fingerprints, and do not hand partitions to each
-// other.
+// Parameters of the placement. Nodes with other parameters have other fingerprints, and do not hand
+// partitions to each other.
 const (
-	// Algorithm is the version of the placement. It covers this package and the libraries that it rests on: golden
-	// vectors in testdata fix it. Nodes with another version are Incompatible.
+	// Algorithm is the version of the placement. It covers this package and the libraries that it
+	// rests on: golden vectors in testdata fix it. Nodes with another version are Incompatible.
 	Algorithm = 2
 
 	load        = 1.25 // no node owns more than ceil(partitions / members * load)
 	replication = 100  // points of a member on the circle
 )
 
-// A Placement is an immutable table of owners. Looking up takes no lock and allocates nothing; keep the current one in an
-// atomic.Pointer.
+// A Placement is an immutable table of owners. Looking up takes no lock and allocates nothing; keep
+// the current one in an atomic.Pointer.
 type Placement struct {
 	members     []string // sorted
 	owners      []uint16 // by partition: index of the member
 	fingerprint uint64
 }
 
-// Place computes the owners of the partitions 0 to partitions-1 among members: consistent hashing with bounded loads
-// (Mirrokni, Thorup, Zadimoghaddam, 2016), as github.com/buraksezer/consistent does it. The order of members does not
-// matter. Without members no partition has an owner.
+// Place computes the owners of the partitions 0 to partitions-1 among members: consistent hashing
+// with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), as github.com/buraksezer/consistent
+// does it. The order of members does not matter. Without members no partition has an owner.
 //
-// A member's place on the circle is that of its process's name (see [Process]), if no other member has it: a process that
-// starts again under its name has the partitions that it had.
+// A member's place on the circle is that of its process's name (see [Process]), if no other member
+// has it: a process that starts again under its name has the partitions that it had.
 func Place(members []string, partitions int) (*Placement, error) {
 	if partitions < 1 || partitions > 1<<16 {
 		return nil, fmt.Errorf("ring: %d partitions, must be 1 to 65,536", partitions)
@@ -66,8 +67,8 @@ func Place(members []string, partitions int) (*Placement, error) {
 	for _, slot := range slices.Sorted(maps.Keys(index)) {
 		nodes = append(nodes, member(slot))
 	}
-	// All at once and in order: where two points of the circle coincide the last one wins, so that adding members
-	// one by one could end differently on two nodes.
+	// All at once and in order: where two points of the circle coincide the last one wins, so that
+	// adding members one by one could end differently on two nodes.
 	circle := consistent.New(nodes, consistent.Config{
 		Hasher: hasher{}, PartitionCount: partitions, ReplicationFactor: replication, Load: load,
 	})
@@ -78,8 +79,8 @@ func Place(members []string, partitions int) (*Placement, error) {
 	return p, nil
 }
 
-// slots returns the index of each member by its place on the circle: its process's name and the slash, or its own name where
-// several members have that process's name.
+// slots returns the index of each member by its place on the circle: its process's name and the
+// slash, or its own name where several members have that process's name.
 func slots(sorted []string) map[string]uint16 {
 	index, same := make(map[string]uint16, len(sorted)), make(map[string]int)
 	for _, name := range sorted {
@@ -95,8 +96,8 @@ func slots(sorted []string) map[string]uint16 {
 	return index
 }
 
-// Process returns the name of a node's process: that of the node without its last slash and what follows it, which differs
-// from start to start.
+// Process returns the name of a node's process: that of the node without its last slash and what
+// follows it, which differs from start to start.
 func Process(node string) string {
 	if i := strings.LastIndexByte(node, '/'); i >= 0 {
 		return node[:i]
@@ -115,8 +116,8 @@ func (p *Placement) Owner(partition uint32) (string, bool) {
 // Members returns the members, sorted. The caller must not change it.
 func (p *Placement) Members() []string { return p.members }
 
-// Fingerprint is equal for two placements exactly if they have the same members, partitions and parameters, up to
-// collisions of a 64-bit hash.
+// Fingerprint is equal for two placements exactly if they have the same members, partitions and
+// parameters, up to collisions of a 64-bit hash.
 func (p *Placement) Fingerprint() uint64 { return p.fingerprint }
 
 func fingerprint(sorted []string, partitions int) uint64 {

@@ -29,7 +29,8 @@ func place(t testing.TB, members []string, partitions int) *Placement {
 	return p
 }
 
-// The placement is part of the protocol between nodes of different builds: no dependency may move it silently.
+// The placement is part of the protocol between nodes of different builds: no dependency may move
+// it silently.
 func TestGoldenVectors(t *testing.T) {
 	var b strings.Builder
 	for _, n := range []int{0, 1, 2, 3, 8, 50} {
@@ -121,7 +122,8 @@ func TestAMemberThatComesMovesLittle(t *testing.T) {
 	}
 }
 
-// A process that starts again under its name, as the replicas of a StatefulSet do, gets back what it had, and nothing else moves.
+// A process that starts again under its name, as the replicas of a StatefulSet do, gets back what
+// it had, and nothing else moves.
 func TestPlace_AProcessComesBackToItsPlace(t *testing.T) {
 	before := place(t, []string{"shop-0/QX", "shop-1/AB", "shop-2/MM"}, 271)
 	after := place(t, []string{"shop-0/QX", "shop-1/ZZ", "shop-2/MM"}, 271)

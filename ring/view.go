@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// A View is the nodes and the owners that the partitions should have, as one node saw them at one moment. It is immutable. Its methods take no
-// lock, do not block and, where they look something up, do not allocate. They may be called from everywhere.
+// A View is the nodes and the owners that the partitions should have, as one node saw them at one
+// moment. It is immutable. Its methods take no lock, do not block and, where they look something
+// up, do not allocate. They may be called from everywhere.
 //
-// What it says about nodes (state, session, addresses) is as new as gossip; the placed nodes change only when the membership
-// has been quiet for a while. So a View may have a newer session of an owner than the one before it and the same placement.
+// What it says about nodes (state, session, addresses) is as new as gossip; the placed nodes change
+// only when the membership has been quiet for a while. So a View may have a newer session of an
+// owner than the one before it and the same placement.
 type View struct {
 	nodes     []Node // sorted by name; those that are Gone too
 	live      []Node // without them; the same array if none is
@@ -25,12 +27,12 @@ type View struct {
 	resettled chan struct{} // closed when there is a newer placement; Views with the same placement share it
 }
 
-// Views is the current [View] of a membership, which replaces it. Its methods are safe for concurrent use,
-// but only one goroutine may call Publish at a time.
+// Views is the current [View] of a membership, which replaces it. Its methods are safe for
+// concurrent use, but only one goroutine may call Publish at a time.
 type Views struct{ now atomic.Pointer[View] }
 
-// NewViews returns Views. The first one places no node: a node that has not yet looked for others must not
-// believe that it should own everything. It fails if there are not 1 to 65,536 partitions.
+// NewViews returns Views. The first one places no node: a node that has not yet looked for others
+// must not believe that it should own everything. It fails if there are not 1 to 65,536 partitions.
 func NewViews(partitions int) (*Views, error) {
 	first, err := firstView(partitions)
 	if err != nil {
@@ -44,8 +46,9 @@ func NewViews(partitions int) (*Views, error) {
 // Now returns the current View; never nil.
 func (vs *Views) Now() *View { return vs.now.Load() }
 
-// Publish replaces the current View, unless the new one would be equal to it. live are the nodes that are
-// there, sorted by name, p is the placement, and settled the time since when p counts. Publish keeps live.
+// Publish replaces the current View, unless the new one would be equal to it. live are the nodes
+// that are there, sorted by name, p is the placement, and settled the time since when p counts.
+// Publish keeps live.
 func (vs *Views) Publish(live []Node, p *Placement, settled time.Time) {
 	old := vs.Now()
 	if p == old.placement && slices.Equal(live, old.live) {
@@ -104,7 +107,8 @@ func (v *View) next(live []Node, p *Placement, settled time.Time) *View {
 		if n.Session == "" || n.Unlisted {
 			continue
 		}
-		// A session has one node. Should two claim it, the one that is there is believed, then the first.
+		// A session has one node. Should two claim it, the one that is there is believed, then the
+		// first.
 		if other, ok := w.sessions[n.Session]; !ok || other.Gone && !n.Gone {
 			w.sessions[n.Session] = n
 		}
@@ -127,7 +131,8 @@ func search(nodes []Node, name string) (int, bool) {
 	return slices.BinarySearchFunc(nodes, name, func(n Node, name string) int { return strings.Compare(n.Name, name) })
 }
 
-// Owner returns the node that should own the partition; false if there is none. The node may be Gone or Leaving.
+// Owner returns the node that should own the partition; false if there is none. The node may be
+// Gone or Leaving.
 func (v *View) Owner(partition uint32) (*Node, bool) {
 	if int64(partition) >= int64(len(v.placement.owners)) {
 		return nil, false
@@ -150,28 +155,31 @@ func (v *View) BySession(session string) (*Node, bool) {
 	return n, ok
 }
 
-// Nodes returns all nodes, sorted by name: those that are there, and those that are Gone and still placed. The caller must
-// not change it.
+// Nodes returns all nodes, sorted by name: those that are there, and those that are Gone and still
+// placed. The caller must not change it.
 func (v *View) Nodes() []Node { return v.nodes }
 
-// Live returns the nodes that are there, sorted by name, placed or not. The caller must not change it.
+// Live returns the nodes that are there, sorted by name, placed or not. The caller must not change
+// it.
 func (v *View) Live() []Node { return v.live }
 
-// Placement returns the owner that each partition should have. It is that of the compatible nodes that were Active at Settled.
+// Placement returns the owner that each partition should have. It is that of the compatible nodes
+// that were Active at Settled.
 func (v *View) Placement() *Placement { return v.placement }
 
 // Fingerprint returns the placement's.
 func (v *View) Fingerprint() uint64 { return v.placement.fingerprint }
 
-// Settled returns when the placement became valid here; the zero time as long as the node has not looked for others.
+// Settled returns when the placement became valid here; the zero time as long as the node has not
+// looked for others.
 func (v *View) Settled() time.Time { return v.settled }
 
-// Stable tells whether the placement is that of the nodes that are Active now. If not, another one follows within
-// MaxDebounce, or the change is undone before: no time to hand partitions over.
+// Stable tells whether the placement is that of the nodes that are Active now. If not, another one
+// follows within MaxDebounce, or the change is undone before: no time to hand partitions over.
 func (v *View) Stable() bool { return v.stable }
 
-// Replaced returns a channel that is closed as soon as there is a newer View, whatever is new in it. It stays open when the
-// membership ends.
+// Replaced returns a channel that is closed as soon as there is a newer View, whatever is new in
+// it. It stays open when the membership ends.
 func (v *View) Replaced() <-chan struct{} { return v.replaced }
 
 // Resettled is like Replaced, but for another placement.

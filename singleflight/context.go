@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// flightContext is the context of a flight. It is made when fn asks for it, because most of a short fn's cost
-// would be that of a context that it never looks at.
+// flightContext is the context of a flight. It is made when fn asks for it, because most of a short
+// fn's cost would be that of a context that it never looks at.
 type flightContext struct {
 	values context.Context // the first member's
 

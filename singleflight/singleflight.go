@@ -29,8 +29,9 @@ var ErrAbandoned = errors.New("singleflight: all members left")
 //
 // Keys must equal themselves: a floating-point NaN would never be found again.
 type Group[K comparable, V any] struct {
-	// Spawn starts a flight's goroutine, in the place of a go statement, for programs that keep goroutines to use them again.
-	// Nil: a go statement. It must not call f in its own goroutine, nor wait for f. To be set before the first flight.
+	// Spawn starts a flight's goroutine, in the place of a go statement, for programs that keep
+	// goroutines to use them again. Nil: a go statement. It must not call f in its own goroutine,
+	// nor wait for f. To be set before the first flight.
 	Spawn func(f func())
 
 	mu      sync.Mutex          // protects flights, and members and shared of each flight

@@ -25,14 +25,16 @@ type account struct {
 	spared error
 	spare  time.Time
 
-	// pending is what the provider gave us and the store did not take. The mark in the store has the same Fence.
+	// pending is what the provider gave us and the store did not take. The mark in the store has
+	// the same Fence.
 	pending *Record
-	// unspent is the fence of a mark that may be in the store, although nothing was sent under it; 0: there is none.
+	// unspent is the fence of a mark that may be in the store, although nothing was sent under it;
+	// 0: there is none.
 	unspent uint64
 }
 
-// now returns the access token if it may be handed out, and whether to refresh it; or why there is none, if it is too early
-// to look again.
+// now returns the access token if it may be handed out, and whether to refresh it; or why there is
+// none, if it is too early to look again.
 func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +80,8 @@ func (a *account) forget(r Record, now time.Time) {
 	a.pending, a.unspent = nil, 0
 }
 
-// refuse notes that an access token that is at least min old was not accepted. It is not, if this is no longer the account's.
+// refuse notes that an access token that is at least min old was not accepted. It is not, if this
+// is no longer the account's.
 func (a *account) refuse(access Secret, min time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +90,8 @@ func (a *account) refuse(access Secret, min time.Duration, now time.Time) {
 	}
 }
 
-// trust ends a refusal: the provider, or a login, has given the account a token since. It may be the same one.
+// trust ends a refusal: the provider, or a login, has given the account a token since. It may be
+// the same one.
 func (a *account) trust() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

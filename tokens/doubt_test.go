@@ -93,7 +93,8 @@ func TestAProcessThatStartsInDoubtUsesTheToken(t *testing.T) {
 	})
 }
 
-// The process that asks the provider is cut off and taken for dead; then the answer comes after all.
+// The process that asks the provider is cut off and taken for dead; then the answer comes after
+// all.
 func TestALateAnswerEndsTheDoubt(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, locks := w.keeper(nil)

@@ -14,16 +14,17 @@ var (
 	// ErrNoAccount: nothing is stored of the account, or it was forgotten. See [Keeper.Replace].
 	ErrNoAccount = errors.New("tokens: no such account")
 
-	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. The user has to log in again, and the program to
-	// call [Keeper.Replace], unless [InDoubtError.Replay] is set.
+	// ErrInDoubt: it is not known whether the provider has spent the account's refresh token. The
+	// user has to log in again, and the program to call [Keeper.Replace], unless
+	// [InDoubtError.Replay] is set.
 	ErrInDoubt = errors.New("tokens: in doubt")
 
-	// ErrRejected: the provider does not accept the account's refresh token any more. The user has to log in again, and the program to
-	// call [Keeper.Replace].
+	// ErrRejected: the provider does not accept the account's refresh token any more. The user has
+	// to log in again, and the program to call [Keeper.Replace].
 	ErrRejected = errors.New("tokens: refresh token rejected")
 
-	// ErrRetryLater: the provider has said, to this process or to another one, that it wants to be left alone about the account for a
-	// while (Retry-After).
+	// ErrRetryLater: the provider has said, to this process or to another one, that it wants to be
+	// left alone about the account for a while (Retry-After).
 	ErrRetryLater = errors.New("tokens: retry later")
 
 	// ErrSeal: the account's record does not open, or is not sealed. See [Seal].
@@ -33,8 +34,8 @@ var (
 	ErrClosed = errors.New("tokens: closed")
 )
 
-// ErrSuperseded is Save's: a later version of the record is stored. Callers of a Keeper see it when this process was stopped
-// for so long that it lost the account's lock.
+// ErrSuperseded is Save's: a later version of the record is stored. Callers of a Keeper see it when
+// this process was stopped for so long that it lost the account's lock.
 var ErrSuperseded = errors.New("tokens: a later version is stored")
 
 // An InDoubtError is how [ErrInDoubt] is told: errors.Is(err, ErrInDoubt) holds.

@@ -43,7 +43,8 @@ func ExampleKeeper() {
 		return
 	}
 
-	// For requests: keeper.Transport("customer/17", nil, "accounting.example.com"), which copes with 401 as well.
+	// For requests: keeper.Transport("customer/17", nil, "accounting.example.com"), which copes
+	// with 401 as well.
 	t, err := keeper.TokenSource(ctx, "customer/17").Token()
 	if errors.Is(err, tokens.ErrInDoubt) || errors.Is(err, tokens.ErrRejected) {
 		log.Print("the customer has to log in again")

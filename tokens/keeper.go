@@ -1,27 +1,32 @@
-// Package tokens keeps the OAuth 2.0 tokens of many accounts for many processes: each token is refreshed once, by one of
-// them, and a rotated refresh token is stored before any caller uses the access token that came with it. No refresh
-// token is sent twice.
+// Package tokens keeps the OAuth 2.0 tokens of many accounts for many processes: each token is
+// refreshed once, by one of them, and a rotated refresh token is stored before any caller uses the
+// access token that came with it. No refresh token is sent twice.
 //
-// Providers that rotate refresh tokens take a used one for stolen, and revoke everything that was issued since: two
-// processes that refresh at the same time, or one that crashes between the provider's answer and its own write, log
-// the account out. golang.org/x/oauth2 leaves that to its callers.
+// Providers that rotate refresh tokens take a used one for stolen, and revoke everything that was
+// issued since: two processes that refresh at the same time, or one that crashes between the
+// provider's answer and its own write, log the account out. golang.org/x/oauth2 leaves that to its
+// callers.
 //
-// One token's journey: [Keeper.Token] returns the access token that this process has, without any I/O, until some time before
-// its expiry, which is another one in each process. Then one goroutine reads the store; if no other process was
-// first, it locks the account ([coord.Coordinator.Lock]), reads again, and writes into the record that it is about to spend the
-// refresh token. Only then it asks the provider; it writes the new tokens, which clears that mark, and only then
-// hands them out. Meanwhile all other callers go on with the old access token.
+// One token's journey: [Keeper.Token] returns the access token that this process has, without any
+// I/O, until some time before its expiry, which is another one in each process. Then one goroutine
+// reads the store; if no other process was first, it locks the account ([coord.Coordinator.Lock]),
+// reads again, and writes into the record that it is about to spend the refresh token. Only then it
+// asks the provider; it writes the new tokens, which clears that mark, and only then hands them
+// out. Meanwhile all other callers go on with the old access token.
 //
-// A mark that outlives its writer means that the provider may have seen the refresh token, or not. It is not sent
-// again, unless [Options.ReplayInDoubt] says that the provider forgives that: the account is in doubt, callers get an
-// [*InDoubtError] once the access token has expired, and the user has to log in again ([Keeper.Replace]).
+// A mark that outlives its writer means that the provider may have seen the refresh token, or not.
+// It is not sent again, unless [Options.ReplayInDoubt] says that the provider forgives that: the
+// account is in doubt, callers get an [*InDoubtError] once the access token has expired, and the
+// user has to log in again ([Keeper.Replace]).
 //
-// A resource may refuse an access token before its time, as one that was revoked: [Keeper.Refused] makes the next Token refresh it,
-// once in all processes, and [Keeper.Transport] is a client's transport that does so by itself.
+// A resource may refuse an access token before its time, as one that was revoked: [Keeper.Refused]
+// makes the next Token refresh it, once in all processes, and [Keeper.Transport] is a client's
+// transport that does so by itself.
 //
 // [Seal] encrypts what the store keeps. A [Record] prints and logs without its tokens.
 //
-// Every write has the fencing token of its lock, so that a process that was stopped for too long overwrites nothing.
+// Every write has the fencing token of its lock, so that a process that was stopped for too long
+// overwrites nothing.
 package tokens
 
 import (
@@ -38,8 +43,8 @@ import (
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
-// A Keeper keeps the tokens of all accounts of one provider and client. One per process is enough; it is safe for concurrent
-// use.
+// A Keeper keeps the tokens of all accounts of one provider and client. One per process is enough;
+// it is safe for concurrent use.
 type Keeper struct {
 	locks   *coord.Coordinator
 	conf    *oauth2.Config
@@ -57,11 +62,13 @@ type Keeper struct {
 	closed   bool
 }
 
-// New returns a Keeper. It does no I/O. locks stays the caller's, and should be closed after the Keeper. opts may be nil.
+// New returns a Keeper. It does no I/O. locks stays the caller's, and should be closed after the
+// Keeper. opts may be nil.
 //
-// conf.Endpoint.AuthStyle must be [oauth2.AuthStyleInHeader] or [oauth2.AuthStyleInParams]: with AuthStyleAutoDetect package
-// oauth2 tries a request that has failed once more in the other style, which may send the refresh token twice. The client that
-// oauth2 uses (Options.HTTPClient, else the value oauth2.HTTPClient of ctx) must not repeat a POST by itself either.
+// conf.Endpoint.AuthStyle must be [oauth2.AuthStyleInHeader] or [oauth2.AuthStyleInParams]: with
+// AuthStyleAutoDetect package oauth2 tries a request that has failed once more in the other style,
+// which may send the refresh token twice. The client that oauth2 uses (Options.HTTPClient, else the
+// value oauth2.HTTPClient of ctx) must not repeat a POST by itself either.
 func New(locks *coord.Coordinator, conf *oauth2.Config, store Store, opts *Options) (*Keeper, error) {
 	switch {
 	case locks == nil:
@@ -86,9 +93,11 @@ func New(locks *coord.Coordinator, conf *oauth2.Config, store Store, opts *Optio
 	return k, nil
 }
 
-// Close ends what waits, begins no request to the provider, lets those that are under way come to their end, stores their results,
-// and returns when no goroutine is left: after Options.SaveTimeout and the longer one of SaveTimeout and Timeout at the latest, if
-// the client and the store heed their contexts. A process that ends without Close while it asks the provider leaves the account in doubt.
+// Close ends what waits, begins no request to the provider, lets those that are under way come to
+// their end, stores their results, and returns when no goroutine is left: after Options.SaveTimeout
+// and the longer one of SaveTimeout and Timeout at the latest, if the client and the store heed
+// their contexts. A process that ends without Close while it asks the provider leaves the account
+// in doubt.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -97,9 +106,10 @@ func (k *Keeper) Close() {
 	k.work.Wait()
 }
 
-// TokenSource returns an [oauth2.TokenSource] for the account. ctx limits each of its calls, and has the values for them, such as
-// oauth2.HTTPClient. It is ready for [oauth2.NewClient]; a client of that gives the token to any host, after a redirect as well: prefer
-// [Keeper.Transport]. Wrapping it in a ReuseTokenSource is of no use.
+// TokenSource returns an [oauth2.TokenSource] for the account. ctx limits each of its calls, and
+// has the values for them, such as oauth2.HTTPClient. It is ready for [oauth2.NewClient]; a client
+// of that gives the token to any host, after a redirect as well: prefer [Keeper.Transport].
+// Wrapping it in a ReuseTokenSource is of no use.
 func (k *Keeper) TokenSource(ctx context.Context, name string) oauth2.TokenSource {
 	return source{k, ctx, name}
 }
@@ -112,15 +122,17 @@ type source struct {
 
 func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name) }
 
-// Token returns an access token of the account that is valid for Options.Leeway at least. It blocks only if this process
-// has none; then it waits, until ctx ends at most, for the store, another process or the provider. The token
-// is the caller's own copy. It has no refresh token, since only a Keeper may spend that, and no Extra fields.
-// A token of which the provider does not say how long it lives (expires_in) has no Expiry; see Options.Life.
+// Token returns an access token of the account that is valid for Options.Leeway at least. It blocks
+// only if this process has none; then it waits, until ctx ends at most, for the store, another
+// process or the provider. The token is the caller's own copy. It has no refresh token, since only
+// a Keeper may spend that, and no Extra fields. A token of which the provider does not say how long
+// it lives (expires_in) has no Expiry; see Options.Life.
 //
-// Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed]; ctx's own; those of
-// [coord.Coordinator.Lock]; the store's; and the provider's, as an [*oauth2.RetrieveError], if it did not spend the
-// refresh token. For Options.Backoff after an error, this process returns the same again without looking; and no process asks the
-// provider again before what that has said in Retry-After, an hour at most, is over.
+// Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed];
+// ctx's own; those of [coord.Coordinator.Lock]; the store's; and the provider's, as an
+// [*oauth2.RetrieveError], if it did not spend the refresh token. For Options.Backoff after an
+// error, this process returns the same again without looking; and no process asks the provider
+// again before what that has said in Retry-After, an hour at most, is over.
 func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) {
 	a, err := k.account(name)
 	if err != nil {
@@ -162,10 +174,11 @@ func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) 
 	return new(*t), nil
 }
 
-// Replace makes t the account's token, whatever was there: for a new account, after a new login, and to end a doubt. It
-// needs a refresh token. It waits for the account's lock until ctx ends. With an error from the store it is unknown
-// whether t was stored, and Replace may be called again. Other processes go on with the access token that they have
-// until it is time to refresh that one, or it is [Keeper.Refused].
+// Replace makes t the account's token, whatever was there: for a new account, after a new login,
+// and to end a doubt. It needs a refresh token. It waits for the account's lock until ctx ends.
+// With an error from the store it is unknown whether t was stored, and Replace may be called again.
+// Other processes go on with the access token that they have until it is time to refresh that one,
+// or it is [Keeper.Refused].
 func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -176,13 +189,14 @@ func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) erro
 	return k.put(ctx, name, func(fence uint64) Record { return newRecord(t, fence, lastStep, time.Now()) })
 }
 
-// Forget deletes the account's tokens, whatever was there; [Keeper.Replace] makes it an account again. It waits for the account's
-// lock until ctx ends. With an error from the store it is unknown whether they were deleted, and Forget may be called again. Other
-// processes go on with the access token that they have until it is time to refresh that one. The provider is not told:
-// if it is to revoke the tokens, do that first.
+// Forget deletes the account's tokens, whatever was there; [Keeper.Replace] makes it an account
+// again. It waits for the account's lock until ctx ends. With an error from the store it is unknown
+// whether they were deleted, and Forget may be called again. Other processes go on with the access
+// token that they have until it is time to refresh that one. The provider is not told: if it is to
+// revoke the tokens, do that first.
 //
-// What is stored afterwards is an empty record, see [Record.Empty], so that nothing that is still on its way to the store
-// brings the tokens back.
+// What is stored afterwards is an empty record, see [Record.Empty], so that nothing that is still
+// on its way to the store brings the tokens back.
 func (k *Keeper) Forget(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err

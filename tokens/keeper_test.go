@@ -296,7 +296,8 @@ func TestCloseBeginsNoRequest(t *testing.T) {
 	})
 }
 
-// stuck is a store that answers nothing until the context ends, and then tells Err of that, as most do.
+// stuck is a store that answers nothing until the context ends, and then tells Err of that, as most
+// do.
 type stuck struct{ tokens.Store }
 
 func (stuck) Load(ctx context.Context, _ string) (tokens.Record, error) {
@@ -312,7 +313,8 @@ func (unsaved) Save(ctx context.Context, _ string, _ tokens.Record) error {
 	return ctx.Err()
 }
 
-// Callers that wait for the store when the Keeper is closed are told that, and not of another's context.
+// Callers that wait for the store when the Keeper is closed are told that, and not of another's
+// context.
 func TestCloseEndsWhatTheStoreDoesNotAnswer(t *testing.T) {
 	for name, hang := range map[string]func(w *world) *tokens.Keeper{
 		"Load": func(w *world) *tokens.Keeper {

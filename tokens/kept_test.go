@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-// outage lets a process get "a2", which lives for a minute, and not store it until that has expired.
+// outage lets a process get "a2", which lives for a minute, and not store it until that has
+// expired.
 func (w *world) outage() *tokens.Keeper {
 	w.Helper()
 	w.provider.life = time.Minute
@@ -46,7 +47,8 @@ func TestAKeptTokenThatHasExpiredIsRefreshed(t *testing.T) {
 	})
 }
 
-// What a process leaves that crashes between two of its writes: only the one that asks the provider leaves doubt.
+// What a process leaves that crashes between two of its writes: only the one that asks the provider
+// leaves doubt.
 func TestACrashWhileAKeptTokenIsRefreshed(t *testing.T) {
 	dead := errors.New("dead")
 	for name, x := range map[string]struct {

@@ -11,56 +11,64 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// Options are the options of [New]. The zero value of each field means its default, and a nil *Options means all defaults.
-// Durations are 1 ms or more, but for MinAge and Life.
+// Options are the options of [New]. The zero value of each field means its default, and a nil
+// *Options means all defaults. Durations are 1 ms or more, but for MinAge and Life.
 type Options struct {
-	// Early is how long before its end an access token is refreshed in the background at the earliest; each process
-	// begins at a time of its own in the second half of it. Default 1 min, and never more than a third of the token's life.
+	// Early is how long before its end an access token is refreshed in the background at the
+	// earliest; each process begins at a time of its own in the second half of it. Default 1 min,
+	// and never more than a third of the token's life.
 	Early time.Duration
 
-	// Leeway is how long before its expiry an access token is no longer handed out. It has to cover what the clocks of the
-	// processes and of the provider differ. Default 10 s, and never more than a tenth of the token's life.
+	// Leeway is how long before its expiry an access token is no longer handed out. It has to cover
+	// what the clocks of the processes and of the provider differ. Default 10 s, and never more
+	// than a tenth of the token's life.
 	Leeway time.Duration
 
-	// Life is how long an access token lives of which the provider does not say that (expires_in): from when this process, or
-	// another one, got it. Default 1 h; at least 1 s. Negative: for ever, or until it is refused.
+	// Life is how long an access token lives of which the provider does not say that (expires_in):
+	// from when this process, or another one, got it. Default 1 h; at least 1 s. Negative: for
+	// ever, or until it is refused.
 	Life time.Duration
 
-	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the resource has another reason, or has not
-	// heard of the token yet, and the next one would fare no better. Default 10 s; at least 1 µs.
+	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the
+	// resource has another reason, or has not heard of the token yet, and the next one would fare
+	// no better. Default 10 s; at least 1 µs.
 	MinAge time.Duration
 
-	// Timeout is for how long the provider may take to answer; after that the account is in doubt. It is not cut
-	// short by callers that leave, by a lost lock, or by Close. Default 30 s.
+	// Timeout is for how long the provider may take to answer; after that the account is in doubt.
+	// It is not cut short by callers that leave, by a lost lock, or by Close. Default 30 s.
 	Timeout time.Duration
 
-	// SaveTimeout is for how long the store may take to confirm new tokens; Save is repeated until then. If it fails, the
-	// tokens are kept in this process only, which tries again when it is next asked. Default 30 s.
+	// SaveTimeout is for how long the store may take to confirm new tokens; Save is repeated until
+	// then. If it fails, the tokens are kept in this process only, which tries again when it is
+	// next asked. Default 30 s.
 	SaveTimeout time.Duration
 
-	// Backoff is for how long the error of a failed refresh is returned before another is begun. Default 1 s. If the provider has
-	// said more in Retry-After, that counts (an hour at most), for this account in all processes; a token that another process has got
-	// nevertheless, or of a new login, is found all the same. It does not count where ReplayInDoubt would be over by then.
+	// Backoff is for how long the error of a failed refresh is returned before another is begun.
+	// Default 1 s. If the provider has said more in Retry-After, that counts (an hour at most), for
+	// this account in all processes; a token that another process has got nevertheless, or of a new
+	// login, is found all the same. It does not count where ReplayInDoubt would be over by then.
 	Backoff time.Duration
 
-	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider is known to accept it
-	// once more, without taking it for stolen ("grace period", "leeway", "reuse interval"). If it is not known
-	// whether the provider has spent a refresh token, it is sent once more within this time, by the process's clock, and never
-	// a third time. 0: it is not sent again.
+	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider
+	// is known to accept it once more, without taking it for stolen ("grace period", "leeway",
+	// "reuse interval"). If it is not known whether the provider has spent a refresh token, it is
+	// sent once more within this time, by the process's clock, and never a third time. 0: it is not
+	// sent again.
 	ReplayInDoubt time.Duration
 
-	// Unspent tells of an error of the provider or the HTTP client whether it proves that the refresh token was not spent.
-	// Nil: [Unspent]. To be set for a provider that means this by, say, a 503. It is not asked if there was no connection to send
-	// it on, as the hooks of package httptrace tell.
+	// Unspent tells of an error of the provider or the HTTP client whether it proves that the
+	// refresh token was not spent. Nil: [Unspent]. To be set for a provider that means this by,
+	// say, a 503. It is not asked if there was no connection to send it on, as the hooks of package
+	// httptrace tell.
 	Unspent func(error) bool
 
-	// HTTPClient asks the provider. Nil: the value oauth2.HTTPClient of the caller's ctx, or http.DefaultClient. It must not
-	// send a POST again by itself.
-	// Its CheckRedirect is not used: redirects are not followed.
+	// HTTPClient asks the provider. Nil: the value oauth2.HTTPClient of the caller's ctx, or
+	// http.DefaultClient. It must not send a POST again by itself. Its CheckRedirect is not used:
+	// redirects are not followed.
 	HTTPClient *http.Client
 
-	// Logger is told of refreshes that failed, with or without callers that wait: at once, and then once per 10 s at most, with how
-	// many records were left out (suppressed). Nil: silent.
+	// Logger is told of refreshes that failed, with or without callers that wait: at once, and then
+	// once per 10 s at most, with how many records were left out (suppressed). Nil: silent.
 	Logger *slog.Logger
 }
 

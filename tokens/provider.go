@@ -25,8 +25,8 @@ const (
 	doubtful                // unknown
 )
 
-// spend sends the refresh token, once; sent is false if it is sure that it did not get that far. Nothing but Options.Timeout cuts
-// it short: giving up would not bring the token back.
+// spend sends the refresh token, once; sent is false if it is sure that it did not get that far.
+// Nothing but Options.Timeout cuts it short: giving up would not bring the token back.
 func (k *Keeper) spend(ctx context.Context, refresh string) (t *oauth2.Token, sent bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.Timeout)
 	defer cancel()
@@ -38,12 +38,14 @@ func (k *Keeper) spend(ctx context.Context, refresh string) (t *oauth2.Token, se
 		client = http.DefaultClient
 	}
 	once := *client
-	// Followed, a redirect would send the token once more, or hide the answer behind that of another page.
+	// Followed, a redirect would send the token once more, or hide the answer behind that of
+	// another page.
 	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	ctx = context.WithValue(ctx, oauth2.HTTPClient, &once)
 
-	// An http.Transport that has looked for a connection and got none has sent nothing, whatever its error looks like: often
-	// it is only that ctx has ended. Other transports may not tell, and are taken to have sent it.
+	// An http.Transport that has looked for a connection and got none has sent nothing, whatever
+	// its error looks like: often it is only that ctx has ended. Other transports may not tell, and
+	// are taken to have sent it.
 	var looked, connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { looked.Store(true) },
@@ -70,11 +72,12 @@ func (k *Keeper) judge(sent bool, err error) outcome {
 	return doubtful
 }
 
-// Unspent is the default of [Options.Unspent]: it is sure that a refresh token was not spent if no connection was made (as
-// the address could not be resolved or dialled, or the server's certificate is wrong), and if the provider itself said that it
-// refuses the request: with a status of 4xx, with an error code and a status of 2xx, or with a redirect that means that the
-// whole request belongs elsewhere (301, 307, 308; none is followed). A 5xx does not tell whether it comes from before the
-// work or after.
+// Unspent is the default of [Options.Unspent]: it is sure that a refresh token was not spent if no
+// connection was made (as the address could not be resolved or dialled, or the server's certificate
+// is wrong), and if the provider itself said that it refuses the request: with a status of 4xx,
+// with an error code and a status of 2xx, or with a redirect that means that the whole request
+// belongs elsewhere (301, 307, 308; none is followed). A 5xx does not tell whether it comes from
+// before the work or after.
 func Unspent(err error) bool {
 	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return answered(r)
@@ -131,8 +134,8 @@ func (e *quietError) Error() string { return e.text }
 
 func (e *quietError) Unwrap() error { return e.err }
 
-// quiet keeps tokens out of err's text: package oauth2 puts all that the provider has answered into it, and
-// some providers repeat the refresh token.
+// quiet keeps tokens out of err's text: package oauth2 puts all that the provider has answered into
+// it, and some providers repeat the refresh token.
 func quiet(err error, refresh string) error {
 	if err == nil {
 		return nil

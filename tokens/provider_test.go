@@ -107,7 +107,8 @@ func (p *provider) want(t *testing.T, requests int) {
 	}
 }
 
-// RoundTrip makes it a transport for bubbles, where there is no network. The client does not wait for longer than ctx.
+// RoundTrip makes it a transport for bubbles, where there is no network. The client does not wait
+// for longer than ctx.
 func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	done := make(chan any, 1)
@@ -130,7 +131,8 @@ func config(url string) *oauth2.Config {
 	return &oauth2.Config{ClientID: "id", ClientSecret: "secret", Endpoint: oauth2.Endpoint{TokenURL: url, AuthStyle: oauth2.AuthStyleInParams}}
 }
 
-// world is a bubble with a provider, an arbiter, a store, and the account "alice", whose token has expired.
+// world is a bubble with a provider, an arbiter, a store, and the account "alice", whose token has
+// expired.
 type world struct {
 	*testing.T
 	provider *provider
@@ -141,7 +143,8 @@ type world struct {
 func bubble(t *testing.T, f func(w *world)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
-		// A bubble begins in 2000, where epochs count from: its clock is moved on, so that epochs are as large as in earnest.
+		// A bubble begins in 2000, where epochs count from: its clock is moved on, so that epochs
+		// are as large as in earnest.
 		time.Sleep(time.Until(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)))
 		w := &world{t, newProvider(), fallback.NewMemory(), &hooked{Store: tokens.NewMemoryStore()}}
 		k, _ := w.keeper(nil)

@@ -43,7 +43,8 @@ func alone(t *testing.T, url string, opts *tokens.Options) *tokens.Keeper {
 	return k
 }
 
-// A network that loses everything, a firewall or a proxy that is down must not log all accounts out.
+// A network that loses everything, a firewall or a proxy that is down must not log all accounts
+// out.
 func TestAProviderThatCannotBeReachedLeavesNoDoubt(t *testing.T) {
 	unreached := func(t *testing.T, url string, transport *http.Transport) {
 		t.Helper()
@@ -78,7 +79,8 @@ func TestAProviderThatCannotBeReachedLeavesNoDoubt(t *testing.T) {
 	})
 }
 
-// A redirect would make net/http send the refresh token once more, and ask elsewhere whether it was spent.
+// A redirect would make net/http send the refresh token once more, and ask elsewhere whether it was
+// spent.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, x := range []struct {
 		status  int

@@ -11,26 +11,31 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A Store keeps one [Record] per account, durably, for all processes. Package storetest checks implementations.
+// A Store keeps one [Record] per account, durably, for all processes. Package storetest checks
+// implementations.
 //
-// Its methods are called by many goroutines and processes at once, and may block until ctx ends. They must be atomic for each
-// account, and a Load that begins after a Save has returned must see that Save or a later one: no replica that is behind, no
-// cache. What Save has confirmed should survive a crash of the store: a refresh token that is lost means a new login.
-// A store keeps tokens as they are, unless it is wrapped by [Seal].
+// Its methods are called by many goroutines and processes at once, and may block until ctx ends.
+// They must be atomic for each account, and a Load that begins after a Save has returned must see
+// that Save or a later one: no replica that is behind, no cache. What Save has confirmed should
+// survive a crash of the store: a refresh token that is lost means a new login. A store keeps
+// tokens as they are, unless it is wrapped by [Seal].
 type Store interface {
 	// Load returns the account's record, or an error that Is [ErrNoAccount] if there is none.
 	Load(ctx context.Context, account string) (Record, error)
 
-	// Save replaces the account's record, or creates it. If the stored record is of a later version (see [Record.Compare]), Save
-	// changes nothing and returns an error that Is [ErrSuperseded]. The same version may come twice: then the same is being
-	// saved once more. After any other error it is unknown whether r was saved, now or in a while.
+	// Save replaces the account's record, or creates it. If the stored record is of a later version
+	// (see [Record.Compare]), Save changes nothing and returns an error that Is [ErrSuperseded].
+	// The same version may come twice: then the same is being saved once more. After any other
+	// error it is unknown whether r was saved, now or in a while.
 	Save(ctx context.Context, account string, r Record) error
 }
 
-// A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens are a [Secret] each: a record can
-// be printed and logged. Stores keep either its fields, by [Secret.Reveal], or what [Record.Encode] returns: its form is stable.
+// A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens
+// are a [Secret] each: a record can be printed and logged. Stores keep either its fields, by
+// [Secret.Reveal], or what [Record.Encode] returns: its form is stable.
 type Record struct {
-	// Fence is the token of the lock under which this was written; Step orders the writes under that lock, from 0.
+	// Fence is the token of the lock under which this was written; Step orders the writes under
+	// that lock, from 0.
 	Fence uint64 `json:"fence"`
 	Step  uint32 `json:"step"`
 
@@ -40,14 +45,17 @@ type Record struct {
 	Issued       time.Time `json:"issued"`          // by the clock of the process that got it
 	Expiry       time.Time `json:"expiry,omitzero"` // zero: the provider has not said; see Options.Life
 
-	// Spending says that RefreshToken is about to be sent to the provider, or was. Its zero value: it is not.
+	// Spending says that RefreshToken is about to be sent to the provider, or was. Its zero value:
+	// it is not.
 	Spending Mark `json:"spending,omitzero"`
 
-	// Rest is until when the provider wants to be left alone about this account, as it has said in Retry-After. Its zero value, or one
-	// more than an hour ahead: it may be asked. A store that loses it does no harm but to the provider.
+	// Rest is until when the provider wants to be left alone about this account, as it has said in
+	// Retry-After. Its zero value, or one more than an hour ahead: it may be asked. A store that
+	// loses it does no harm but to the provider.
 	Rest time.Time `json:"rest,omitzero"`
 
-	// Rejected is the provider's reason for not taking RefreshToken any more, as "invalid_grant". Empty: it does, as far as known.
+	// Rejected is the provider's reason for not taking RefreshToken any more, as "invalid_grant".
+	// Empty: it does, as far as known.
 	Rejected string `json:"rejected,omitempty"`
 }
 
@@ -58,13 +66,14 @@ type Mark struct {
 	Again bool      `json:"again,omitempty"`
 }
 
-// Compare orders the versions of an account's records: it returns -1 if r is older than other, 1 if newer, 0 if the same.
+// Compare orders the versions of an account's records: it returns -1 if r is older than other, 1 if
+// newer, 0 if the same.
 func (r Record) Compare(other Record) int {
 	return cmp.Or(cmp.Compare(r.Fence, other.Fence), cmp.Compare(r.Step, other.Step))
 }
 
-// Empty reports whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such a record when no Save can be on its
-// way any more that began before it: after a day, say.
+// Empty reports whether there are no tokens, as [Keeper.Forget] leaves it. A store may delete such
+// a record when no Save can be on its way any more that began before it: after a day, say.
 func (r Record) Empty() bool { return r.AccessToken.Empty() && r.RefreshToken.Empty() }
 
 // LogValue implements [slog.LogValuer], without secrets.
@@ -82,7 +91,8 @@ type encoded struct {
 // bare is a Record without its methods.
 type bare Record
 
-// Encode returns the record as JSON, tokens included: for stores only. [json.Marshal] of a Record is an error.
+// Encode returns the record as JSON, tokens included: for stores only. [json.Marshal] of a Record
+// is an error.
 func (r Record) Encode() ([]byte, error) {
 	return json.Marshal(encoded{bare(r), r.AccessToken.Reveal(), r.RefreshToken.Reveal()})
 }
@@ -119,8 +129,9 @@ func (r *Record) token() *oauth2.Token {
 	return &oauth2.Token{AccessToken: r.AccessToken.Reveal(), TokenType: r.TokenType, Expiry: r.Expiry}
 }
 
-// times returns when to refresh the token, and from when on not to hand it out; zero: never. For tokens that do not live
-// long, the times that are set are cut: an access token is used for more than half of its life.
+// times returns when to refresh the token, and from when on not to hand it out; zero: never. For
+// tokens that do not live long, the times that are set are cut: an access token is used for more
+// than half of its life.
 func (r *Record) times(spread float64, o *Options) (due, until time.Time) {
 	expiry := r.Expiry
 	if expiry.IsZero() {

@@ -30,7 +30,8 @@ func (k *Keeper) fly(ctx context.Context, name string) (*oauth2.Token, error) {
 	return t, nil
 }
 
-// renew returns a token that need not be refreshed yet, or, if this process had none, one that is valid.
+// renew returns a token that need not be refreshed yet, or, if this process had none, one that is
+// valid.
 func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2.Token) (*oauth2.Token, error) {
 	// As a rule another process was first, and there is no need for the lock.
 	r, err := k.load(ctx, a, name)
@@ -40,8 +41,8 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 	if a.adopt(r, &k.opts) {
 		return r.token(), nil
 	}
-	// What this process has may be later than r: Replace saves a new login meanwhile. It should be refreshed, but no caller has to
-	// wait for that: the next caller begins it in the background.
+	// What this process has may be later than r: Replace saves a new login meanwhile. It should be
+	// refreshed, but no caller has to wait for that: the next caller begins it in the background.
 	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
 		return now, nil
 	}
@@ -123,7 +124,8 @@ func (k *Keeper) mayReplay(s Mark, at time.Time) bool {
 	return !s.Again && k.opts.ReplayInDoubt > 0 && at.Sub(s.Since) < k.opts.ReplayInDoubt
 }
 
-// resting returns why the provider is not to be asked now, as it has told this process, or another one; nil if it may be.
+// resting returns why the provider is not to be asked now, as it has told this process, or another
+// one; nil if it may be.
 func (k *Keeper) resting(a *account, name string, r *Record, now time.Time) error {
 	if err := a.resting(now); err != nil {
 		return err
@@ -150,7 +152,8 @@ func (k *Keeper) exchange(ctx context.Context, a *account, name string, l coord.
 	}
 	for _, over := range []context.Context{l.Context(), k.ctx} { // the lock is lost, or Close was called
 		if over.Err() != nil {
-			// The last moment: from here on the provider cannot be told from this process's being stopped.
+			// The last moment: from here on the provider cannot be told from this process's being
+			// stopped.
 			return was, k.unmark(ctx, a, name, l, was, context.Cause(over))
 		}
 	}
@@ -212,7 +215,8 @@ func (k *Keeper) unmark(ctx context.Context, a *account, name string, l coord.Lo
 	return why
 }
 
-// load returns the account's record. If there is none, this process knows nothing of the account any more either.
+// load returns the account's record. If there is none, this process knows nothing of the account
+// any more either.
 func (k *Keeper) load(ctx context.Context, a *account, name string) (Record, error) {
 	r, err := k.store.Load(ctx, name)
 	switch {
@@ -240,7 +244,8 @@ func (k *Keeper) save(ctx context.Context, name string, r Record) error {
 	return nil
 }
 
-// because adds to a store's error why ctx has ended, as Close or the caller ends it: stores tell context.Canceled.
+// because adds to a store's error why ctx has ended, as Close or the caller ends it: stores tell
+// context.Canceled.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -248,7 +253,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// insist saves what must not be lost: until the store has taken it, whichever callers leave meanwhile.
+// insist saves what must not be lost: until the store has taken it, whichever callers leave
+// meanwhile.
 func (k *Keeper) insist(ctx context.Context, name string, r Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.SaveTimeout)
 	defer cancel()

@@ -18,19 +18,24 @@ type SealedStore struct {
 	plain bool // records without a seal are accepted
 }
 
-// Seal returns a store that keeps sealed records in store. The first AEAD encrypts; all decrypt, each in turn. They must be
-// safe for concurrent use, as those of the standard library are. AES-256-GCM with random nonces is good for 2^32 writes per key;
-// [cipher.NewGCM] and [cipher.NewGCMWithRandomNonce] will do. Nonces of 1 to 11 bytes are refused, as random ones would repeat.
+// Seal returns a store that keeps sealed records in store. The first AEAD encrypts; all decrypt,
+// each in turn. They must be safe for concurrent use, as those of the standard library are.
+// AES-256-GCM with random nonces is good for 2^32 writes per key; [cipher.NewGCM] and
+// [cipher.NewGCMWithRandomNonce] will do. Nonces of 1 to 11 bytes are refused, as random ones would
+// repeat.
 //
-// All of a record is encrypted. The store sees the account's name, the version (Fence and Step), and whether there are tokens. Name
-// and version are associated data: a record does not open under another account or as another version. A program that can
-// write to the store can still delete a record, or put an earlier one of the same account back.
+// All of a record is encrypted. The store sees the account's name, the version (Fence and Step),
+// and whether there are tokens. Name and version are associated data: a record does not open under
+// another account or as another version. A program that can write to the store can still delete a
+// record, or put an earlier one of the same account back.
 //
-// To rotate keys, start all processes with the new AEAD behind the old one, then all with the new one first. A record is sealed
-// anew when it is next saved, and by [SealedStore.Reseal]. Drop the old AEAD when this has happened to all records.
+// To rotate keys, start all processes with the new AEAD behind the old one, then all with the new
+// one first. A record is sealed anew when it is next saved, and by [SealedStore.Reseal]. Drop the
+// old AEAD when this has happened to all records.
 //
-// A record that does not open is an error that Is [ErrSeal], and names the account. It is never taken for an absent one, and the
-// provider is not asked. [Keeper.Replace] and [Keeper.Forget] overwrite such a record.
+// A record that does not open is an error that Is [ErrSeal], and names the account. It is never
+// taken for an absent one, and the provider is not asked. [Keeper.Replace] and [Keeper.Forget]
+// overwrite such a record.
 func Seal(store Store, aeads ...cipher.AEAD) (*SealedStore, error) {
 	if store == nil {
 		return nil, errors.New("tokens: Seal: the store is nil")
@@ -49,15 +54,16 @@ func Seal(store Store, aeads ...cipher.AEAD) (*SealedStore, error) {
 	return &SealedStore{store: store, aeads: append([]cipher.AEAD(nil), aeads...)}, nil
 }
 
-// AcceptPlain returns a store that also loads records that are not sealed, as those of before Seal was used. Saved records are
-// sealed. Use it until [SealedStore.Reseal] has sealed all accounts: a program that can write to the store can give
-// accounts tokens of its own until then.
+// AcceptPlain returns a store that also loads records that are not sealed, as those of before Seal
+// was used. Saved records are sealed. Use it until [SealedStore.Reseal] has sealed all accounts: a
+// program that can write to the store can give accounts tokens of its own until then.
 func (s *SealedStore) AcceptPlain() *SealedStore {
 	return &SealedStore{store: s.store, aeads: s.aeads, plain: true}
 }
 
-// Reseal seals the account's record with the first AEAD, whatever it was sealed with. It may run while Keepers use the account: a
-// record that one of them saves meanwhile stays, and is sealed as well.
+// Reseal seals the account's record with the first AEAD, whatever it was sealed with. It may run
+// while Keepers use the account: a record that one of them saves meanwhile stays, and is sealed as
+// well.
 func (s *SealedStore) Reseal(ctx context.Context, account string) error {
 	r, err := s.Load(ctx, account)
 	if err != nil {
@@ -119,7 +125,8 @@ func (s *SealedStore) Save(ctx context.Context, account string, r Record) error 
 	return s.store.Save(ctx, account, Record{Fence: r.Fence, Step: r.Step, RefreshToken: NewSecret(text)})
 }
 
-// sealPrefix begins the refresh token of a sealed record. What follows is base64 of nonce and ciphertext.
+// sealPrefix begins the refresh token of a sealed record. What follows is base64 of nonce and
+// ciphertext.
 const sealPrefix = "holdfast:sealed:1:"
 
 // sealed reports whether r is a record as SealedStore stores it.

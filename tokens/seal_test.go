@@ -271,7 +271,8 @@ func TestSeal_PlainRecordsOfBefore(t *testing.T) {
 		if r, err := sealed.Load(t.Context(), account); err != nil || r.AccessToken.Reveal() != want {
 			t.Errorf("%s: got %+v, %v", account, r, err)
 		}
-		// A process that does not seal yet says so, and does not take what is sealed for a refresh token.
+		// A process that does not seal yet says so, and does not take what is sealed for a refresh
+		// token.
 		k := keeperOn(t, arbiter, provider.URL, plain)
 		if got, err := k.Token(t.Context(), account); !errors.Is(err, tokens.ErrSeal) {
 			t.Errorf("%s without Seal: %v, %v, want ErrSeal", account, got, err)

@@ -5,8 +5,8 @@ import (
 	"unique"
 )
 
-// A Secret is a text that package fmt, slog and encoders do not print, at any depth and with any verb. Secrets compare with ==. The
-// zero Secret is the empty text.
+// A Secret is a text that package fmt, slog and encoders do not print, at any depth and with any
+// verb. Secrets compare with ==. The zero Secret is the empty text.
 type Secret struct {
 	text unique.Handle[string] // a pointer: fmt prints its address even where it calls no methods
 }
@@ -41,7 +41,8 @@ func (s Secret) String() string {
 // GoString returns String in quotes.
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
 
-// MarshalJSON returns an error, so that no store keeps a placeholder in the place of a token, and no log gets one.
+// MarshalJSON returns an error, so that no store keeps a placeholder in the place of a token, and
+// no log gets one.
 func (s Secret) MarshalJSON() ([]byte, error) {
 	return nil, errors.New("tokens: a Secret has no JSON form: stores use Record.Encode")
 }

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// MemoryStore is a [Store] in this process: for tests, and for programs of one process that can log in again.
+// MemoryStore is a [Store] in this process: for tests, and for programs of one process that can log
+// in again.
 type MemoryStore struct {
 	mu      sync.Mutex // protects records
 	records map[string]Record

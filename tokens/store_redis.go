@@ -13,16 +13,18 @@ import (
 //go:embed save.lua
 var saveScript string
 
-// RedisStore is a [Store] on a Redis server, 4.0 or later, each account a hash. Its durability is that of the server: an
-// account that loses its newest record, by a crash without appendfsync always or in a failover, has to be logged in
-// again. Access and refresh tokens are stored as they are, unless [Seal] wraps it.
+// RedisStore is a [Store] on a Redis server, 4.0 or later, each account a hash. Its durability is
+// that of the server: an account that loses its newest record, by a crash without appendfsync
+// always or in a failover, has to be logged in again. Access and refresh tokens are stored as they
+// are, unless [Seal] wraps it.
 type RedisStore struct {
 	client redis.UniversalClient
 	prefix string
 	save   *redis.Script
 }
 
-// keepEmpty is for how long it is remembered that an account was forgotten: for longer than any Save takes.
+// keepEmpty is for how long it is remembered that an account was forgotten: for longer than any
+// Save takes.
 const keepEmpty = 24 * time.Hour
 
 // NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client

@@ -12,15 +12,18 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Transport returns a transport that sends requests with the account's access token. A request that is answered with 401 is sent
-// once more with another token, if there is one (see [Keeper.Refused]) and its body can be had again: there is none, or
-// GetBody is set, as [http.NewRequest] does for bodies in memory. Other requests get the 401, and the next one another token.
+// Transport returns a transport that sends requests with the account's access token. A request that
+// is answered with 401 is sent once more with another token, if there is one (see [Keeper.Refused])
+// and its body can be had again: there is none, or GetBody is set, as [http.NewRequest] does for
+// bodies in memory. Other requests get the 401, and the next one another token.
 //
-// Only requests for hosts get the token. Others, as redirects to another host, are sent without it. There must be one host at
-// least: "api.example.com" stands for https at port 443, "api.example.com:8443" for https at that port, and "http://localhost:8080"
-// permits a connection without TLS. Subdomains do not count.
+// Only requests for hosts get the token. Others, as redirects to another host, are sent without it.
+// There must be one host at least: "api.example.com" stands for https at port 443,
+// "api.example.com:8443" for https at that port, and "http://localhost:8080" permits a connection
+// without TLS. Subdomains do not count.
 //
-// An error of [Keeper.Token] is returned as it is. base sends the requests; nil: [http.DefaultTransport].
+// An error of [Keeper.Token] is returned as it is. base sends the requests; nil:
+// [http.DefaultTransport].
 func (k *Keeper) Transport(name string, base http.RoundTripper, hosts ...string) (http.RoundTripper, error) {
 	if err := checkName(name); err != nil {
 		return nil, err

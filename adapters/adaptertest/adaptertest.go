@@ -1,6 +1,6 @@
 // Package adaptertest checks adapters: what puts Holdfast into an interface of another library. The
-// library itself runs, in two processes' worth of coordinators over one embedded arbiter, on virtual
-// time where it can.
+// library itself runs, in two processes' worth of coordinators over one embedded arbiter, on
+// virtual time where it can.
 package adaptertest
 
 import (
@@ -20,9 +20,9 @@ import (
 
 // A Fixture makes a library run something under a lock.
 type Fixture struct {
-	// Section makes the library call section once, under the lock of the key, in the process that has
-	// c, and returns when that is over. It returns section's error, or an error of its own. Section's
-	// ctx is the one that the library, or the adapter, gives to what runs. Required.
+	// Section makes the library call section once, under the lock of the key, in the process that
+	// has c, and returns when that is over. It returns section's error, or an error of its own.
+	// Section's ctx is the one that the library, or the adapter, gives to what runs. Required.
 	Section func(t *testing.T, c *coord.Coordinator, key string, section func(ctx context.Context) error) error
 
 	// Untold says that the library has no way to tell what runs that its lock was lost.
@@ -171,7 +171,8 @@ func fail(t *testing.T, f Fixture, w *world) {
 	}
 }
 
-// crashes cuts the first process off in its section. Its section is told before the second one begins.
+// crashes cuts the first process off in its section. Its section is told before the second one
+// begins.
 func crashes(t *testing.T, f Fixture, w *world) {
 	inside, told := make(chan struct{}), make(chan time.Time, 1)
 	release := make(chan struct{})

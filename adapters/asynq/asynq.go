@@ -1,5 +1,5 @@
-// Package asynq is a middleware for github.com/hibiken/asynq that processes tasks about the same thing
-// one after another, in all servers together.
+// Package asynq is a middleware for github.com/hibiken/asynq that processes tasks about the same
+// thing one after another, in all servers together.
 package asynq
 
 import (
@@ -16,18 +16,19 @@ import (
 
 // Options are the options of [Serialize].
 type Options struct {
-	// Wait is how long a task waits for its lock before it fails, and is tried again later, as asynq
-	// does it. A task that waits occupies a worker. Default 10 s; at least 1 ms. Negative: until the
-	// task's own deadline.
+	// Wait is how long a task waits for its lock before it fails, and is tried again later, as
+	// asynq does it. A task that waits occupies a worker. Default 10 s; at least 1 ms. Negative:
+	// until the task's own deadline.
 	Wait time.Duration
 }
 
-// Serialize returns a middleware that calls the handler with the lock of the task's key. key returns ""
-// for tasks that need no lock. The handler's context ends if the lock is lost, with that as its cause,
-// and carries the lock.
+// Serialize returns a middleware that calls the handler with the lock of the task's key. key
+// returns "" for tasks that need no lock. The handler's context ends if the lock is lost, with that
+// as its cause, and carries the lock.
 //
-// asynq takes a task for lost after its server has crashed, and gives it to another one after a lease
-// of 30 s, which is longer than the session of a lock. So the lock is free when the task comes again.
+// asynq takes a task for lost after its server has crashed, and gives it to another one after a
+// lease of 30 s, which is longer than the session of a lock. So the lock is free when the task
+// comes again.
 func Serialize(c *coord.Coordinator, key func(context.Context, *asynq.Task) string, opts *Options) (asynq.MiddlewareFunc, error) {
 	if c == nil || key == nil {
 		return nil, errors.New("asynq: the coordinator or the key function is nil")

@@ -1,5 +1,5 @@
-// Package certmagic puts Holdfast's locks into a storage of github.com/caddyserver/certmagic, for storages
-// that lock by files with a time limit, or not at all.
+// Package certmagic puts Holdfast's locks into a storage of github.com/caddyserver/certmagic, for
+// storages that lock by files with a time limit, or not at all.
 package certmagic
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Storage is a [certmagic.Storage] with other locks: those of the keys "certmagic/" + name. Everything
-// else is the wrapped storage's.
+// Storage is a [certmagic.Storage] with other locks: those of the keys "certmagic/" + name.
+// Everything else is the wrapped storage's.
 type Storage struct {
 	certmagic.Storage
 	c *coord.Coordinator
@@ -67,9 +67,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// RenewLockLease implements [certmagic.LockLeaseRenewer], which certmagic calls before each attempt. A lock needs no
-// renewal. One that was lost is taken anew, without a wait; if it is not to be had, the attempt fails, and certmagic makes
-// another one later.
+// RenewLockLease implements [certmagic.LockLeaseRenewer], which certmagic calls before each
+// attempt. A lock needs no renewal. One that was lost is taken anew, without a wait; if it is not
+// to be had, the attempt fails, and certmagic makes another one later.
 func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	s.mu.Lock()
 	inForce := slices.ContainsFunc(s.held[name], func(l coord.Lock) bool { return l.Context().Err() == nil })
@@ -92,8 +92,8 @@ func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Durati
 	return nil
 }
 
-// Unlock implements [certmagic.Locker]. Its error Is [coord.ErrLost] if the lock was lost. ctx does not
-// matter: Unlock does not wait for the network.
+// Unlock implements [certmagic.Locker]. Its error Is [coord.ErrLost] if the lock was lost. ctx does
+// not matter: Unlock does not wait for the network.
 func (s *Storage) Unlock(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -107,7 +107,8 @@ func TestTryLock(t *testing.T) {
 	}
 }
 
-// The lock is lost in the middle of the first attempt. certmagic has it again before the second one.
+// The lock is lost in the middle of the first attempt. certmagic has it again before the second
+// one.
 func TestStorage_LostBetweenAttempts(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, m *fallback.Memory) {
 		c, other := coordtest.Start(t, m, nil), coordtest.Start(t, m, nil)
@@ -140,8 +141,8 @@ func TestStorage_LostBetweenAttempts(t *testing.T) {
 	})
 }
 
-// A lock that was lost between two attempts is taken anew before the next one, if it is free. Each Lock has an Unlock: that of a
-// caller whose lock was lost frees no other one's.
+// A lock that was lost between two attempts is taken anew before the next one, if it is free. Each
+// Lock has an Unlock: that of a caller whose lock was lost frees no other one's.
 func TestRenewLockLease(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	a, err := certmagic.Wrap(&lib.FileStorage{}, c)

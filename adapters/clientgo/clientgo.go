@@ -1,6 +1,7 @@
-// Package clientgo runs the LeaderCallbacks of k8s.io/client-go/tools/leaderelection on an election of package
-// election: a hand-over takes milliseconds, each term has a token, and no Kubernetes is needed. The package does not
-// import client-go: its [LeaderCallbacks] has the same fields, so that one converts to the other.
+// Package clientgo runs the LeaderCallbacks of k8s.io/client-go/tools/leaderelection on an election
+// of package election: a hand-over takes milliseconds, each term has a token, and no Kubernetes is
+// needed. The package does not import client-go: its [LeaderCallbacks] has the same fields, so that
+// one converts to the other.
 //
 // What differs from LeaderElector:
 //
@@ -23,15 +24,16 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 )
 
-// LeaderCallbacks are called while a process campaigns and leads: see [Run]. Those of client-go convert to it.
+// LeaderCallbacks are called while a process campaigns and leads: see [Run]. Those of client-go
+// convert to it.
 type LeaderCallbacks struct {
 	OnStartedLeading func(context.Context) // required
 	OnStoppedLeading func()                // required
 	OnNewLeader      func(identity string) // may be nil
 }
 
-// Run campaigns until ctx ends, and leads from then on until ctx ends or the term is lost. It calls the callbacks as
-// LeaderElector.Run does:
+// Run campaigns until ctx ends, and leads from then on until ctx ends or the term is lost. It calls
+// the callbacks as LeaderElector.Run does:
 //
 //   - OnStartedLeading, in a goroutine, with a context that ends with ctx or the term. The leadership goes on when
 //     it returns.
@@ -41,11 +43,13 @@ type LeaderCallbacks struct {
 //     goroutine of its own, which Run does not wait for: of two that come close together either may
 //     run first.
 //
-// A campaign that fails begins again after election.Options.Pause, as that of [election.Election.Run] does.
+// A campaign that fails begins again after election.Options.Pause, as that of
+// [election.Election.Run] does.
 //
-// Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of [election.Election.Run]
-// that campaigning again does not mend. A callback that is missing is an error, and so is OnNewLeader where no leader
-// can be observed, which Is [coord.ErrNoResults]; nothing is called then.
+// Errors: nil if ctx has ended; one that Is [coord.ErrLost] if the term was lost; those of
+// [election.Election.Run] that campaigning again does not mend. A callback that is missing is an
+// error, and so is OnNewLeader where no leader can be observed, which Is [coord.ErrNoResults];
+// nothing is called then.
 func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) error {
 	if err := check(e, callbacks); err != nil {
 		return err
@@ -53,8 +57,9 @@ func Run(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) e
 	return run(ctx, e, callbacks)
 }
 
-// RunOrDie is Run, and panics if the election or a callback is missing, and if OnNewLeader is set where no leader can
-// be observed. Errors after that are told by OnStoppedLeading alone, as client-go does.
+// RunOrDie is Run, and panics if the election or a callback is missing, and if OnNewLeader is set
+// where no leader can be observed. Errors after that are told by OnStoppedLeading alone, as
+// client-go does.
 func RunOrDie(ctx context.Context, e *election.Election, callbacks LeaderCallbacks) {
 	if err := check(e, callbacks); err != nil {
 		panic(err)
@@ -133,7 +138,8 @@ func observe(ctx context.Context, e *election.Election, tell func(identity strin
 
 type termKey struct{}
 
-// Term returns the term whose context ctx is, or derives from: that of OnStartedLeading. It returns nil for any other.
+// Term returns the term whose context ctx is, or derives from: that of OnStartedLeading. It returns
+// nil for any other.
 func Term(ctx context.Context) *election.Term {
 	t, _ := ctx.Value(termKey{}).(*election.Term)
 	return t

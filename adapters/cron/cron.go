@@ -1,8 +1,9 @@
-// Package cron makes the jobs of github.com/robfig/cron/v3 run once per tick in all processes together.
+// Package cron makes the jobs of github.com/robfig/cron/v3 run once per tick in all processes
+// together.
 //
-// The scheduler goes on running in each process, by its clock. [Once] wraps its jobs, so that the first
-// process to come runs the job, and the others skip it. A new program needs no scheduler in between:
-// periodic.Run takes a schedule of cron's parser as it is.
+// The scheduler goes on running in each process, by its clock. [Once] wraps its jobs, so that the
+// first process to come runs the job, and the others skip it. A new program needs no scheduler in
+// between: periodic.Run takes a schedule of cron's parser as it is.
 package cron
 
 import (
@@ -23,7 +24,8 @@ import (
 type Job interface {
 	cron.Job
 
-	// RunContext is called in the place of Run. ctx ends when the lock is lost, with that as its cause.
+	// RunContext is called in the place of Run. ctx ends when the lock is lost, with that as its
+	// cause.
 	RunContext(ctx context.Context, fence coord.Fence)
 }
 
@@ -39,25 +41,28 @@ func (f Func) RunContext(ctx context.Context, fence coord.Fence) { f(ctx, fence)
 // Options are the options of [Once].
 type Options struct {
 	// Keep is for how long a run counts: a process that comes later than that runs the job. It is
-	// shorter than the shortest time between two ticks, and longer than clocks and delays differ by.
-	// Default 30 s, for lines in minutes. For "@every" it is the period, less what delays differ by:
-	// 55 s for "@every 1m". Such a job is due a period after the process's start, so in each one at
-	// another moment, and with half of the period three processes run it each 40 s. Negative values
-	// are refused, and less than 1 ms.
+	// shorter than the shortest time between two ticks, and longer than clocks and delays differ
+	// by. Default 30 s, for lines in minutes. For "@every" it is the period, less what delays
+	// differ by: 55 s for "@every 1m". Such a job is due a period after the process's start, so in
+	// each one at another moment, and with half of the period three processes run it each 40 s.
+	// Negative values are refused, and less than 1 ms.
 	Keep time.Duration
 
-	// Store keeps what was run last. Nil: the arbiter, if it keeps results, as Redis does and most others
-	// do not: Once returns an error there that Is [coord.ErrNoResults]. See [periodic.Options].
+	// Store keeps what was run last. Nil: the arbiter, if it keeps results, as Redis does and most
+	// others do not: Once returns an error there that Is [coord.ErrNoResults]. See
+	// [periodic.Options].
 	Store coord.ShareStore
 
-	// Logger gets a record when a job cannot be run because the arbiter does not answer. Nil: silent.
+	// Logger gets a record when a job cannot be run because the arbiter does not answer. Nil:
+	// silent.
 	Logger *slog.Logger
 }
 
-// Once returns a wrapper for the job of that name: cron.NewChain(once).Then(job). All processes give the job the same name, and
-// no other job has it: in [cron.WithChain], where a scheduler has several jobs, all but one of those that are due together
-// would be skipped. A job that is not a [Job] is not told of a loss, nor is one inside of another wrapper: let once be the last
-// of the chain.
+// Once returns a wrapper for the job of that name: cron.NewChain(once).Then(job). All processes
+// give the job the same name, and no other job has it: in [cron.WithChain], where a scheduler has
+// several jobs, all but one of those that are due together would be skipped. A job that is not a
+// [Job] is not told of a loss, nor is one inside of another wrapper: let once be the last of the
+// chain.
 func Once(ctx context.Context, c *coord.Coordinator, name string, opts *Options) (cron.JobWrapper, error) {
 	o := Options{}
 	if opts != nil {

@@ -1,8 +1,8 @@
 // Package gocron is a Locker and an Elector for github.com/go-co-op/gocron/v2.
 //
-// A locker that frees the key when the job is over lets each instance run it, one after another, if the
-// job is shorter than the instances' clocks differ by. [Locker] keeps the slot: a job that was begun
-// less than Keep ago is taken. With [Elector] only one instance runs jobs at all.
+// A locker that frees the key when the job is over lets each instance run it, one after another, if
+// the job is shorter than the instances' clocks differ by. [Locker] keeps the slot: a job that was
+// begun less than Keep ago is taken. With [Elector] only one instance runs jobs at all.
 package gocron
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
-// Locker is a [gocron.Locker]. Its method Lock returns an error that Is [periodic.ErrTaken] for a job
-// that runs elsewhere, or was begun less than keep ago.
+// Locker is a [gocron.Locker]. Its method Lock returns an error that Is [periodic.ErrTaken] for a
+// job that runs elsewhere, or was begun less than keep ago.
 type Locker struct {
 	c     *coord.Coordinator
 	keep  time.Duration
@@ -32,8 +32,8 @@ var _ gocron.Locker = (*Locker)(nil)
 // A LockerOption is an option of [NewLocker].
 type LockerOption func(*Locker)
 
-// WithStore has the store keep what was run last. Default: the arbiter, if it keeps results, as Redis
-// does and most others do not. See periodic.Options.
+// WithStore has the store keep what was run last. Default: the arbiter, if it keeps results, as
+// Redis does and most others do not. See periodic.Options.
 func WithStore(store coord.ShareStore) LockerOption { return func(l *Locker) { l.store = store } }
 
 // NewLocker returns a Locker for jobs with a period longer than keep. The first instance for which
@@ -93,8 +93,8 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector campaigns until Close. If [election.Election.Run] ends before that, as where the coordinator
-// is closed, IsLeader tells its error.
+// NewElector campaigns until Close. If [election.Election.Run] ends before that, as where the
+// coordinator is closed, IsLeader tells its error.
 func NewElector(e *election.Election) *Elector {
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Elector{stop: cancel, done: make(chan struct{})}
@@ -119,8 +119,8 @@ func (x *Elector) set(t *election.Term) {
 	x.term = t
 }
 
-// IsLeader implements [gocron.Elector]: it returns nil in the leader's process, and else an error that Is
-// [ErrNotLeader].
+// IsLeader implements [gocron.Elector]: it returns nil in the leader's process, and else an error
+// that Is [ErrNotLeader].
 func (x *Elector) IsLeader(context.Context) error {
 	if x.Term() != nil {
 		return nil
@@ -133,7 +133,8 @@ func (x *Elector) IsLeader(context.Context) error {
 	return ErrNotLeader
 }
 
-// Term returns the term of this instance, for its Fence and its Context, or nil if it is not the leader.
+// Term returns the term of this instance, for its Fence and its Context, or nil if it is not the
+// leader.
 func (x *Elector) Term() *election.Term {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package goose is a locker for github.com/pressly/goose/v3, for databases on which session
 // locks do not work: behind a pooler such as pgbouncer, or without any, as SQLite and ClickHouse.
 //
-// goose tells no migration that its lock was lost. [coord.Coordinator.Do] around Provider.Up does: its
-// context ends then, and with it the migration that runs.
+// goose tells no migration that its lock was lost. [coord.Coordinator.Do] around Provider.Up does:
+// its context ends then, and with it the migration that runs.
 package goose
 
 import (
@@ -50,8 +50,8 @@ func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	return nil
 }
 
-// Unlock implements [lock.Locker]. Its error Is [coord.ErrLost] if the lock was lost, and with it that of
-// Provider.Up: another process may have migrated at the same time.
+// Unlock implements [lock.Locker]. Its error Is [coord.ErrLost] if the lock was lost, and with it
+// that of Provider.Up: another process may have migrated at the same time.
 func (l *Locker) Unlock(context.Context, *sql.DB) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

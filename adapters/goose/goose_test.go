@@ -52,7 +52,8 @@ func TestLocker(t *testing.T) {
 
 func TestLocker_Processes(t *testing.T) { processtest.Run(t, section) }
 
-// goose lets the next Up begin before it calls Unlock. The Unlock of one whose lock was lost frees nothing of the next one's.
+// goose lets the next Up begin before it calls Unlock. The Unlock of one whose lock was lost frees
+// nothing of the next one's.
 func TestUnlock_AfterALoss(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	l, err := goose.NewLocker(c, "k")

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A Locker is the lock of one key, as a [sync.Locker]. Unlike a sync.Mutex it is unlocked by the process
-// that locked it. Several Lockers of one key exclude each other.
+// A Locker is the lock of one key, as a [sync.Locker]. Unlike a sync.Mutex it is unlocked by the
+// process that locked it. Several Lockers of one key exclude each other.
 type Locker struct {
 	ctx context.Context
 	c   *coord.Coordinator
@@ -26,13 +26,15 @@ type Locker struct {
 
 var _ sync.Locker = (*Locker)(nil)
 
-// New returns the Locker of a key. When ctx ends, Lock panics instead of waiting, for there is no other
-// way to say that there is no lock. With [context.Background] it waits until the coordinator is closed.
+// New returns the Locker of a key. When ctx ends, Lock panics instead of waiting, for there is no
+// other way to say that there is no lock. With [context.Background] it waits until the coordinator
+// is closed.
 func New(ctx context.Context, c *coord.Coordinator, key string) *Locker {
 	return &Locker{ctx: ctx, c: c, key: key}
 }
 
-// Lock locks the key. It panics with an error, that of [coord.Coordinator.Lock], if that is not to be had.
+// Lock locks the key. It panics with an error, that of [coord.Coordinator.Lock], if that is not to
+// be had.
 func (m *Locker) Lock() {
 	l, err := m.c.Lock(m.ctx, m.key)
 	if err != nil {
@@ -43,9 +45,10 @@ func (m *Locker) Lock() {
 	m.held = append(m.held, l)
 }
 
-// Unlock unlocks the key. It panics if the key is not locked by this Locker, as that of a sync.Mutex
-// does. A lock that was lost is no panic: ask Held before, or the Context. If another goroutine has locked
-// since, the key is unlocked when both have called Unlock: it is not known which of them calls.
+// Unlock unlocks the key. It panics if the key is not locked by this Locker, as that of a
+// sync.Mutex does. A lock that was lost is no panic: ask Held before, or the Context. If another
+// goroutine has locked since, the key is unlocked when both have called Unlock: it is not known
+// which of them calls.
 func (m *Locker) Unlock() {
 	m.mu.Lock()
 	var l coord.Lock

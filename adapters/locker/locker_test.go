@@ -43,7 +43,8 @@ func TestUnlock_OfAnUnlockedLocker(t *testing.T) {
 	locker.New(t.Context(), c, "k").Unlock()
 }
 
-// One goroutine's lock is lost, and another one has locked since: the former's Unlock frees nothing.
+// One goroutine's lock is lost, and another one has locked since: the former's Unlock frees
+// nothing.
 func TestUnlock_AfterALoss(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	l := locker.New(t.Context(), c, "k")

@@ -19,9 +19,9 @@ import (
 
 // Options are the options of [Wrap].
 type Options struct {
-	// Wait is how long Lock waits. It is shorter than LockTimeout of the migrate.Migrate, which would go
-	// on without the lock's being given back. Default 14 s, as LockTimeout is 15 s. Negative values are
-	// refused, and less than 1 ms.
+	// Wait is how long Lock waits. It is shorter than LockTimeout of the migrate.Migrate, which
+	// would go on without the lock's being given back. Default 14 s, as LockTimeout is 15 s.
+	// Negative values are refused, and less than 1 ms.
 	Wait time.Duration
 }
 
@@ -112,7 +112,8 @@ func (d *Driver) Run(migration io.Reader) error {
 
 // SetVersion implements [database.Driver]. After a loss no version becomes dirty, so no migration
 // begins. That one has ended is recorded also after a loss, if its version is still there as dirty,
-// which keeps other processes from migrating until Force is called. The error Is [coord.ErrLost] then.
+// which keeps other processes from migrating until Force is called. The error Is [coord.ErrLost]
+// then.
 func (d *Driver) SetVersion(version int, dirty bool) error {
 	if lost := d.check(); lost != nil && (dirty || !d.mine()) {
 		return lost

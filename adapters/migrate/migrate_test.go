@@ -156,7 +156,8 @@ func TestDriver_LostBeforeTheMigration(t *testing.T) {
 	}
 }
 
-// After a loss the end of a migration is recorded only over its own version: others may have gone on.
+// After a loss the end of a migration is recorded only over its own version: others may have gone
+// on.
 func TestDriver_LostAndRepaired(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	database := new(kept)

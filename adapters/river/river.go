@@ -1,5 +1,5 @@
-// Package river is a middleware for github.com/riverqueue/river that works jobs about the same thing one after
-// another, or a few at a time, in all clients together.
+// Package river is a middleware for github.com/riverqueue/river that works jobs about the same
+// thing one after another, or a few at a time, in all clients together.
 package river
 
 import (
@@ -15,30 +15,32 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// Options are the options of [Serialize]. The zero value of each field means its default, and a nil *Options means
-// all defaults.
+// Options are the options of [Serialize]. The zero value of each field means its default, and a nil
+// *Options means all defaults.
 type Options struct {
-	// AtMost is how many jobs with one key run at a time. Each job has one of as many places, by its ID: it waits
-	// for that place, also where another one is free. Default 1. It must not be negative.
+	// AtMost is how many jobs with one key run at a time. Each job has one of as many places, by
+	// its ID: it waits for that place, also where another one is free. Default 1. It must not be
+	// negative.
 	AtMost int
 
-	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s; at least 1 ms. It must
-	// not be negative: the job's timeout begins only when its turn has come. Let Wait and that timeout
-	// together be less than Config.RescueStuckJobsAfter, an hour by default: river works a job again
-	// that lasts longer, beside the first.
+	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s; at
+	// least 1 ms. It must not be negative: the job's timeout begins only when its turn has come.
+	// Let Wait and that timeout together be less than Config.RescueStuckJobsAfter, an hour by
+	// default: river works a job again that lasts longer, beside the first.
 	Wait time.Duration
 
-	// Snooze is when a job whose turn did not come is worked again. Its attempt does not count, as with
-	// river.JobSnooze. Default 5 s; at least 1 ms. It must not be negative.
+	// Snooze is when a job whose turn did not come is worked again. Its attempt does not count, as
+	// with river.JobSnooze. Default 5 s; at least 1 ms. It must not be negative.
 	Snooze time.Duration
 }
 
-// Serialize returns a middleware that works a job with the lock of its key. key returns "" for jobs that need no
-// lock. The job's context ends if the lock is lost, with that as its cause, and carries the lock.
+// Serialize returns a middleware that works a job with the lock of its key. key returns "" for jobs
+// that need no lock. The job's context ends if the lock is lost, with that as its cause, and
+// carries the lock.
 //
-// river works a job again whose client has crashed, after Config.RescueStuckJobsAfter, an hour by default. The
-// lock is free by then. A client that only seems to have crashed may still work: that its writes come too late is
-// told by the token of the lock alone.
+// river works a job again whose client has crashed, after Config.RescueStuckJobsAfter, an hour by
+// default. The lock is free by then. A client that only seems to have crashed may still work: that
+// its writes come too late is told by the token of the lock alone.
 func Serialize(c *coord.Coordinator, key func(*rivertype.JobRow) string, opts *Options) (rivertype.WorkerMiddleware, error) {
 	o := Options{}
 	if opts != nil {

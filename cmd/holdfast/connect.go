@@ -201,8 +201,9 @@ func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	return config, o, err
 }
 
-// plain undoes what the driver does not: it takes charsets, with commas between them, and durations,
-// as "100µs", as they are. All others it unescapes, and they may have these characters, too.
+// plain undoes what the driver does not: it takes charsets, with commas between them, and
+// durations, as "100µs", as they are. All others it unescapes, and they may have these characters,
+// too.
 var plain = strings.NewReplacer("%2C", ",", url.QueryEscape("µ"), "µ", url.QueryEscape("μ"), "μ")
 
 // openSQLite wants a file that is there: Attach would make one.
@@ -287,7 +288,8 @@ func (s *settings) explain(err error) error {
 	return err
 }
 
-// place is the URL without what may be secret: the query has the password where another server's is in front, or pgx has it.
+// place is the URL without what may be secret: the query has the password where another server's is
+// in front, or pgx has it.
 func (s *settings) place() string {
 	u, err := url.Parse(s.url)
 	if err != nil {

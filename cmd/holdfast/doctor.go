@@ -129,7 +129,8 @@ func (d *doctor) processes(ctx context.Context) {
 	}
 }
 
-// together does parts side by side, as each answer of a slow server takes its time. It returns their findings in the same order.
+// together does parts side by side, as each answer of a slow server takes its time. It returns
+// their findings in the same order.
 func (d *doctor) together(parts ...func(d *doctor)) []*doctor {
 	all := make([]*doctor, len(parts))
 	var work sync.WaitGroup
@@ -152,7 +153,8 @@ func (d *doctor) ask(ctx context.Context, a *arbiter) error {
 	return nil
 }
 
-// asks is how often doctor asks the server how fast it is. The first answer is that of a new connection.
+// asks is how often doctor asks the server how fast it is. The first answer is that of a new
+// connection.
 const asks = 3
 
 // reaches asks the server a few times.

@@ -20,7 +20,8 @@ func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
 	d.owners(all, len(c.Nodes()))
 }
 
-// owners says what is wrong with the owners of the partitions, and with what the arbiter grants of them.
+// owners says what is wrong with the owners of the partitions, and with what the arbiter grants of
+// them.
 func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
 	for _, p := range all {
@@ -108,8 +109,8 @@ type listing struct {
 }
 
 // sessionless tells once of each node that others hear, and that has no session: it has lost it, or
-// has had none yet. One that has crashed goes on to name the session that it had, and one of a copy of
-// the data names a session which this arbiter has not.
+// has had none yet. One that has crashed goes on to name the session that it had, and one of a copy
+// of the data names a session which this arbiter has not.
 func (d *doctor) sessionless(all []nodeView, x *listing) {
 	hear := make(map[string][]string)
 	for _, n := range all {

@@ -74,7 +74,8 @@ func TestDoctor_KnowsObserverClock(t *testing.T) {
 	}
 }
 
-// Doctor says of a server that evicts what expires that results are among that, and of others nothing of the kind.
+// Doctor says of a server that evicts what expires that results are among that, and of others
+// nothing of the kind.
 func TestDoctor_AServerThatEvictsResults(t *testing.T) {
 	for policy, limit := range map[string]string{"volatile-lru": "100", "noeviction": "100", "volatile-ttl": "0"} {
 		for used, level := range map[string]string{"10": "ok", "85": "warn", "99": "fail"} {

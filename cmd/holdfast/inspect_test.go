@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// What inspect says of a key whose owner it knows nothing from: it does not answer, or it does, and does not serve.
+// What inspect says of a key whose owner it knows nothing from: it does not answer, or it does, and
+// does not serve.
 func TestInspect_WhatIsNotKnown(t *testing.T) {
 	for want, info := range map[string]coord.KeyInfo{
 		"its owner does not answer\n":                  {Unknown: true},

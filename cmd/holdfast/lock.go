@@ -80,7 +80,8 @@ func electCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// commandAfterDashes wants one argument, two dashes, and a command. Without the dashes the command's flags would be this program's.
+// commandAfterDashes wants one argument, two dashes, and a command. Without the dashes the
+// command's flags would be this program's.
 func commandAfterDashes(cmd *cobra.Command, args []string) error {
 	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 		return &statusError{statusFailed, fmt.Errorf("give the command after two dashes: %s", cmd.UseLine())}
@@ -98,7 +99,8 @@ type wish struct {
 // A hold is what a command runs under.
 type hold interface{ Context() context.Context }
 
-// take takes a lock, a read lock or a permit. free gives it back, and env is what the command is told.
+// take takes a lock, a read lock or a permit. free gives it back, and env is what the command is
+// told.
 func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h hold, free func() error, env []string, err error) {
 	env = []string{"HOLDFAST_KEY=" + key}
 	switch {
@@ -162,8 +164,8 @@ type signalError struct{ syscall.Signal }
 
 func (g signalError) Error() string { return "signal: " + g.Signal.String() }
 
-// withSignals calls f with a context that ends by the first signal that would end this process. Once a command runs, signals are
-// its own.
+// withSignals calls f with a context that ends by the first signal that would end this process.
+// Once a command runs, signals are its own.
 func (s *settings) withSignals(x *execution, f func(context.Context, *coord.Coordinator) error) error {
 	if s.json {
 		return &statusError{statusFailed, errors.New("--json is of no use here: the output is the command's")}
@@ -310,7 +312,8 @@ func (x *execution) note(got os.Signal) {
 	}
 }
 
-// handBack lets heed go on after a command. It notes the signals that run has not forwarded any more.
+// handBack lets heed go on after a command. It notes the signals that run has not forwarded any
+// more.
 func (x *execution) handBack() {
 	for {
 		select {

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// What a command sees and how it ends. The numbers are those of consul's issues about "consul lock".
+// What a command sees and how it ends. The numbers are those of consul's issues about "consul
+// lock".
 func TestLock_TheCommandAndItsEnd(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})
@@ -61,7 +62,8 @@ func TestLock_TheCommandAndItsEnd(t *testing.T) {
 	}
 }
 
-// Of commands that want a key one runs at a time, with rising tokens. --try and --wait do not wait for ever.
+// Of commands that want a key one runs at a time, with rising tokens. --try and --wait do not wait
+// for ever.
 func TestLock_OneAtATime(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})
@@ -83,8 +85,8 @@ func TestLock_OneAtATime(t *testing.T) {
 	}
 }
 
-// A signal ends the wait for a lock, and the command never runs (800, 4439). The signals that a shell's user sends go to the command and to
-// what it has started (797, 1210, 2489, 3754, 4643).
+// A signal ends the wait for a lock, and the command never runs (800, 4439). The signals that a
+// shell's user sends go to the command and to what it has started (797, 1210, 2489, 3754, 4643).
 func TestLock_Signals(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})
@@ -124,7 +126,8 @@ func TestLock_Signals(t *testing.T) {
 	}
 }
 
-// A signal that holdfast was started to ignore, as by nohup, ends neither the wait nor the command, which ignores it, too.
+// A signal that holdfast was started to ignore, as by nohup, ends neither the wait nor the command,
+// which ignores it, too.
 func TestLock_IgnoredSignals(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})
@@ -158,7 +161,8 @@ func TestLock_IgnoredSignals(t *testing.T) {
 	}
 }
 
-// A command is not run under a lock that was lost before, such as while Ctrl-Z had stopped holdfast.
+// A command is not run under a lock that was lost before, such as while Ctrl-Z had stopped
+// holdfast.
 func TestExecution_LostBeforeItRuns(t *testing.T) {
 	x := &execution{waits: t.Context()}
 	x.heed()
@@ -181,7 +185,8 @@ type until struct{ ctx context.Context }
 
 func (u until) Context() context.Context { return u.ctx }
 
-// A lock that is lost ends the command and what it has started (2022, 9788), also one that is stopped or heeds no SIGTERM.
+// A lock that is lost ends the command and what it has started (2022, 9788), also one that is
+// stopped or heeds no SIGTERM.
 func TestLock_ALostLockEndsTheCommand(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})
@@ -208,7 +213,8 @@ func TestLock_TheArbiterGoes(t *testing.T) {
 	x.want(statusLost)
 }
 
-// A holdfast that is killed takes its command with it. Its lock is free when its session has expired, and not before.
+// A holdfast that is killed takes its command with it. Its lock is free when its session has
+// expired, and not before.
 func TestLock_KilledWithItsCommand(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})
@@ -281,7 +287,8 @@ func TestElect_ACommandEndsLikeALostLock(t *testing.T) {
 	second.want(0)
 }
 
-// A signal while a command runs is the command's: a leader that has lived through one campaigns again when it loses its term.
+// A signal while a command runs is the command's: a leader that has lived through one campaigns
+// again when it loses its term.
 func TestElect_ASignalIsTheCommands(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})
@@ -388,7 +395,8 @@ func TestLock_BesideACluster(t *testing.T) {
 	}
 }
 
-// Of a semaphore's commands n run at a time, and readers run beside each other, but not beside a command with the lock.
+// Of a semaphore's commands n run at a time, and readers run beside each other, but not beside a
+// command with the lock.
 func TestLock_PermitsAndReaders(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})

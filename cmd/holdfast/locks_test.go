@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Processes without a cluster are not asked, and named where keys are listed: a list without theirs does not look whole.
+// Processes without a cluster are not asked, and named where keys are listed: a list without theirs
+// does not look whole.
 func TestLocks_ProcessesWithoutACluster(t *testing.T) {
 	n := newNamespace(t)
 	loner := n.open(&coord.Options{Name: "loner"})

@@ -169,7 +169,8 @@ func TestCommands_ReadersAndPermits(t *testing.T) {
 	}
 }
 
-// Of a block of permits that callers use in part, inspect says how many are free, and how many callers there are.
+// Of a block of permits that callers use in part, inspect says how many are free, and how many
+// callers there are.
 func TestInspect_PermitsOfABlockInPart(t *testing.T) {
 	n := newNamespace(t)
 	anna := n.open(&coord.Options{
@@ -210,7 +211,8 @@ func TestInspect_PermitsOfABlockInPart(t *testing.T) {
 	}
 }
 
-// diagnosis runs doctor, and checks its status and that a finding of that level says so and tells what to do.
+// diagnosis runs doctor, and checks its status and that a finding of that level says so and tells
+// what to do.
 func (n *namespace) diagnosis(status int, level, what, text, do string, args ...string) {
 	n.t.Helper()
 	x := n.start(append([]string{"doctor"}, args...)...)
@@ -368,7 +370,8 @@ func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 	n := newNamespace(t)
 	anna := n.node("anna")
 	settled(t, anna)
-	// A session that a process has left behind, with the address of a port that takes connections, and of one that does not.
+	// A session that a process has left behind, with the address of a port that takes connections,
+	// and of one that does not.
 	a := &settings{url: "redis://" + n.server.Addr, namespace: "holdfast"}
 	arb, err := a.arbiter()
 	if err != nil {
@@ -446,7 +449,8 @@ func TestPostgresConfig(t *testing.T) {
 	}
 }
 
-// What tells how to free a key can be pasted: the shell passes the key on as it is, and runs nothing that is in it.
+// What tells how to free a key can be pasted: the shell passes the key on as it is, and runs
+// nothing that is in it.
 func TestFreeing_RunsNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, key := range []string{

@@ -121,7 +121,8 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// version is the one that go install was asked for. Built in a clone it is "(devel)", or names the commit.
+// version is the one that go install was asked for. Built in a clone it is "(devel)", or names the
+// commit.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -18,7 +18,8 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
-// asNode makes this program a node of the cluster, in a process of its own: its name, at HOLDFAST_URL.
+// asNode makes this program a node of the cluster, in a process of its own: its name, at
+// HOLDFAST_URL.
 const asNode = "HOLDFAST_TEST_NODE"
 
 // serveNode is such a node. It locks a key that it owns, says so, and ends with its input.
@@ -54,7 +55,8 @@ func serveNode(name string) error {
 	return err
 }
 
-// Real processes: one stands still, and one is killed. The command names each, and tells of the others.
+// Real processes: one stands still, and one is killed. The command names each, and tells of the
+// others.
 func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
 	n := newNamespace(t)
 	nodes := make(map[string]*command)

@@ -45,7 +45,8 @@ func (p *printer) line(format string, args ...any) {
 	fmt.Fprintln(p.w, printable(fmt.Sprintf(format, args...)))
 }
 
-// printable quotes a text that could do something to a terminal: keys, labels and names come from anywhere.
+// printable quotes a text that could do something to a terminal: keys, labels and names come from
+// anywhere.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)

@@ -29,9 +29,9 @@ var (
 	asking = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
 )
 
-// heeded returns these signals without those that this process ignores, as nohup, or "&" in a script,
-// has made it: the command ignores them then, too. Package signal knows that of SIGHUP and SIGINT;
-// SIGQUIT is ignored where SIGINT is, as "&" has both ignored.
+// heeded returns these signals without those that this process ignores, as nohup, or "&" in a
+// script, has made it: the command ignores them then, too. Package signal knows that of SIGHUP and
+// SIGINT; SIGQUIT is ignored where SIGINT is, as "&" has both ignored.
 func heeded(signals []os.Signal) []os.Signal {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Ignore(syscall.SIGQUIT)
@@ -89,8 +89,8 @@ func (p *process) release() {
 	close(p.gone)
 }
 
-// A deathError ends this process by a signal, as that has ended the command. By an exit with a status
-// a shell would go on with its script.
+// A deathError ends this process by a signal, as that has ended the command. By an exit with a
+// status a shell would go on with its script.
 type deathError struct {
 	*statusError
 	signal syscall.Signal

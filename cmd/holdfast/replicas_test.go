@@ -85,7 +85,8 @@ func TestLock_AllReplicas(t *testing.T) {
 	}
 }
 
-// A command is killed before another process gets the lock, also where the application's times are short.
+// A command is killed before another process gets the lock, also where the application's times are
+// short.
 func TestLock_KillsWithinTheMargin(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})

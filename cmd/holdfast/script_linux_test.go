@@ -12,8 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// Ctrl-C and Ctrl-\ that end a command end the script around it, as they would without holdfast; also
-// where the command has not the terminal, and while holdfast waits. Scripts of bash ignore Ctrl-\.
+// Ctrl-C and Ctrl-\ that end a command end the script around it, as they would without holdfast;
+// also where the command has not the terminal, and while holdfast waits. Scripts of bash ignore
+// Ctrl-\.
 func TestTerminal_ScriptsEnd(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})

@@ -48,7 +48,8 @@ func rotateCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// rotated rotates the secret, and waits until all nodes use the new one. It returns how many these are.
+// rotated rotates the secret, and waits until all nodes use the new one. It returns how many these
+// are.
 func rotated(ctx context.Context, look func() []nodeView, rotate func() error) (nodes int, err error) {
 	all := look()
 	users := secretUsers(all)

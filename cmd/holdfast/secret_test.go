@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// telling are nodes as they answer, by the keys of their gossip: "?" does not answer, and an empty one is of a release before.
+// telling are nodes as they answer, by the keys of their gossip: "?" does not answer, and an empty
+// one is of a release before.
 func telling(keys ...string) (all []nodeView) {
 	for i, key := range keys {
 		n := nodeView{NodeInfo: coord.NodeInfo{Name: string(rune('a' + i))}, Error: "no answer"}
@@ -23,7 +24,8 @@ func telling(keys ...string) (all []nodeView) {
 	return all
 }
 
-// A rotation begins where no other one is under way and the gossip depends on it, and is over once all nodes say so.
+// A rotation begins where no other one is under way and the gossip depends on it, and is over once
+// all nodes say so.
 func TestRotateSecret_BeginsAndEnds(t *testing.T) {
 	for name, x := range map[string]struct {
 		looks [][]nodeView // the last one lasts
@@ -58,7 +60,8 @@ func TestRotateSecret_BeginsAndEnds(t *testing.T) {
 	}
 }
 
-// Which nodes are left is what they told last, also if the wait ends while they are asked again; and an arbiter's refusal is told.
+// Which nodes are left is what they told last, also if the wait ends while they are asked again;
+// and an arbiter's refusal is told.
 func TestRotateSecret_TheWaitEndsWhileNodesAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
@@ -81,7 +84,8 @@ func TestRotateSecret_TheWaitEndsWhileNodesAreAsked(t *testing.T) {
 	}
 }
 
-// The command rotates the secret of a cluster that runs, as its nodes tell, and doctor finds no node that is left behind.
+// The command rotates the secret of a cluster that runs, as its nodes tell, and doctor finds no
+// node that is left behind.
 func TestRotateSecret_OfACluster(t *testing.T) {
 	n := newNamespace(t)
 	anna, berta := n.node("anna"), n.node("berta")

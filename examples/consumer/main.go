@@ -1,5 +1,5 @@
-// Command consumer pays the orders of a queue, each once, however often its message is delivered and whichever process dies. The queue is
-// a stream of Redis; run as many consumers as you like:
+// Command consumer pays the orders of a queue, each once, however often its message is delivered
+// and whichever process dies. The queue is a stream of Redis; run as many consumers as you like:
 //
 //	redis-server &
 //	go run ./examples/consumer -redis localhost:6379
@@ -43,7 +43,8 @@ func main() {
 
 // run consumes until ctx ends.
 func run(ctx context.Context, client *redis.Client, name string, idle time.Duration, pay func(context.Context, redis.XMessage) error) error {
-	// ColdStart: the redis-server above was just started. Leave it out where Redis may have lost locks.
+	// ColdStart: the redis-server above was just started. Leave it out where Redis may have lost
+	// locks.
 	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	locks, err := coord.New(ctx, arbiter, &coord.Options{Namespace: "payments"})
 	if err != nil {

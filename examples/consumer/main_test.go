@@ -47,8 +47,9 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// Each order is paid once, although each message is sent twice, payments fail, and a process is killed in the middle of one. The one whose
-// end is not known is not paid again: it is put aside, as are messages that cannot be told apart.
+// Each order is paid once, although each message is sent twice, payments fail, and a process is
+// killed in the middle of one. The one whose end is not known is not paid again: it is put aside,
+// as are messages that cannot be told apart.
 func TestConsumer(t *testing.T) {
 	takes.Seconds(t)
 	server := redistest.Start(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A balancer is what stands in front of most services: an HTTP server that sends each request to the next process, whatever
-// the request is about.
+// A balancer is what stands in front of most services: an HTTP server that sends each request to
+// the next process, whatever the request is about.
 type balancer struct {
 	url       string
 	server    *http.Server
@@ -19,7 +19,8 @@ type balancer struct {
 	served    chan struct{} // closed when the server has ended
 }
 
-// startBalancer serves on a free port of the loopback interface, and keeps up to clients connections to each process.
+// startBalancer serves on a free port of the loopback interface, and keeps up to clients
+// connections to each process.
 func startBalancer(processes []string, clients int) (*balancer, error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	handler, err := roundRobin(processes, transport)
@@ -49,8 +50,8 @@ func (b *balancer) close() {
 	b.transport.CloseIdleConnections()
 }
 
-// roundRobin sends each request to the next of the processes, by their base URLs. It is answered with 502 if that one does not answer:
-// the next one might do again what this one has done.
+// roundRobin sends each request to the next of the processes, by their base URLs. It is answered
+// with 502 if that one does not answer: the next one might do again what this one has done.
 func roundRobin(processes []string, transport http.RoundTripper) (http.Handler, error) {
 	var targets []*url.URL
 	for _, p := range processes {

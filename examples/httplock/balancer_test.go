@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// balance starts a balancer in front of servers that answer with their number and what they were asked for.
+// balance starts a balancer in front of servers that answer with their number and what they were
+// asked for.
 func balance(t *testing.T, n int) (*balancer, []*httptest.Server) {
 	t.Helper()
 	var servers []*httptest.Server
@@ -85,7 +86,8 @@ func TestBalancerSharesConcurrentRequestsEvenly(t *testing.T) {
 	}
 }
 
-// A process that is away costs its requests, and no others; and no request goes to a second process.
+// A process that is away costs its requests, and no others; and no request goes to a second
+// process.
 func TestBalancerWithoutOneProcess(t *testing.T) {
 	b, servers := balance(t, 2)
 	servers[1].Close()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A load is clients that add items to random orders, each one request after the other, for a while. A request that has begun is
-// waited for.
+// A load is clients that add items to random orders, each one request after the other, for a while.
+// A request that has begun is waited for.
 type load struct {
 	url       string // of the service
 	clients   int
@@ -47,7 +47,8 @@ func (t *tally) add(other tally) {
 	t.latencies = append(t.latencies, other.latencies...)
 }
 
-// quantile returns the latency that a part q (0 to 1) of all do not exceed, or zero if there are none. They must be sorted.
+// quantile returns the latency that a part q (0 to 1) of all do not exceed, or zero if there are
+// none. They must be sorted.
 func (t *tally) quantile(q float64) time.Duration {
 	if len(t.latencies) == 0 {
 		return 0
@@ -55,8 +56,8 @@ func (t *tally) quantile(q float64) time.Duration {
 	return t.latencies[min(int(q*float64(len(t.latencies))), len(t.latencies)-1)]
 }
 
-// run returns when the last request is answered, and how long that took. If ctx ends, requests are given up. show is called
-// now and then, by one goroutine.
+// run returns when the last request is answered, and how long that took. If ctx ends, requests are
+// given up. show is called now and then, by one goroutine.
 func (l *load) run(ctx context.Context, show func(elapsed time.Duration)) (tally, time.Duration) {
 	transport := &http.Transport{MaxIdleConnsPerHost: l.clients}
 	defer transport.CloseIdleConnections()

@@ -1,24 +1,29 @@
-// Httplock is a service in several processes behind a round-robin load balancer. Each request adds an item to one of a few orders, by
-// reading the order from a store and writing it back. Requests for the same order meet in all processes: without a lock they
-// overwrite each other's items; with one they do not, and the question becomes what the lock costs.
+// Httplock is a service in several processes behind a round-robin load balancer. Each request adds
+// an item to one of a few orders, by reading the order from a store and writing it back. Requests
+// for the same order meet in all processes: without a lock they overwrite each other's items; with
+// one they do not, and the question becomes what the lock costs.
 //
 //	go run ./examples/httplock
 //	go run ./examples/httplock -redis localhost:6379 -duration 20s
 //	go run ./examples/httplock -clients 50 -resources 1 -rungs setnx,route
 //
-// It needs no server: a Redis-protocol server, the store, the load balancer and the clients run inside the parent process, and the
-// service's processes are this program again. One rung after another the same service is locked in another way (rung.go has
-// the list), and the table at the end compares them. The service is in service.go, and all that has to do with Holdfast is
+// It needs no server: a Redis-protocol server, the store, the load balancer and the clients run
+// inside the parent process, and the service's processes are this program again. One rung after
+// another the same service is locked in another way (rung.go has the list), and the table at the
+// end compares them. The service is in service.go, and all that has to do with Holdfast is
 // withHoldfast in rung.go and the header with the token in service.go.
 //
-// The store is the referee as well (store.go): it sees an update that overwrites another one, a request that reads an order while
-// another one is between its read and its write, and a fencing token that is not above the one before it.
+// The store is the referee as well (store.go): it sees an update that overwrites another one, a
+// request that reads an order while another one is between its read and its write, and a fencing
+// token that is not above the one before it.
 //
-// All of this shares the processors of one machine, where a hop between processes costs as much as what it saves. So look at what the
-// lock asks of Redis, and at the longest waits, rather than at the requests per second of the last two rungs.
+// All of this shares the processors of one machine, where a hop between processes costs as much as
+// what it saves. So look at what the lock asks of Redis, and at the longest waits, rather than at
+// the requests per second of the last two rungs.
 //
-// Exit status: 0 if no rung with a lock showed any of these; 1 if one did, if one answered no request with success, or if something
-// could not be started; 2 for a bad command line. Requests that failed are in the table, and do not change the status.
+// Exit status: 0 if no rung with a lock showed any of these; 1 if one did, if one answered no
+// request with success, or if something could not be started; 2 for a bad command line. Requests
+// that failed are in the table, and do not change the status.
 package main
 
 import (
@@ -139,7 +144,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// climb starts Redis and runs one rung after the other. With an error it returns the outcomes of the rungs before.
+// climb starts Redis and runs one rung after the other. With an error it returns the outcomes of
+// the rungs before.
 func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outcome, err error) {
 	server, err := startRedis(ctx, cfg.redis)
 	if err != nil {
@@ -147,7 +153,8 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 	}
 	defer server.close()
 
-	// No other program's keys begin like this, so the run can use a server that is in use, and clean up.
+	// No other program's keys begin like this, so the run can use a server that is in use, and
+	// clean up.
 	prefix := "http" + strings.ToLower(rand.Text()[:8])
 	defer func() {
 		err = errors.Join(err, server.deleteKeys(context.WithoutCancel(ctx), prefix))

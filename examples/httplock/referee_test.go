@@ -14,8 +14,8 @@ func newLedger(fenced bool) *ledger {
 	return &ledger{fenced: fenced, open: make(map[string]struct{})}
 }
 
-// play makes a ledger judge a script. "r a" is a read of section a; "w a" writes one item more than a has read, "w a 7" with
-// token 7; "l a" leaves.
+// play makes a ledger judge a script. "r a" is a read of section a; "w a" writes one item more than
+// a has read, "w a 7" with token 7; "l a" leaves.
 func play(t *testing.T, l *ledger, script string) {
 	t.Helper()
 	read := make(map[string]record)
@@ -121,7 +121,8 @@ func TestTooManyItems(t *testing.T) {
 	}
 }
 
-// Whatever sections do: updates are lost if and only if the writes of the order are out of sequence.
+// Whatever sections do: updates are lost if and only if the writes of the order are out of
+// sequence.
 func TestLostIffBroken(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	lossless := 0

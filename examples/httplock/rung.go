@@ -57,7 +57,8 @@ var rungs = []rung{
 		locked: true,
 		fenced: true,
 		open: func(client redis.UniversalClient, o order, _ string) (*guard, error) {
-			// The requests of a process queue in it, and take turns under a lock that Redis grants to the process.
+			// The requests of a process queue in it, and take turns under a lock that Redis grants
+			// to the process.
 			return withHoldfast(client, o, nil, serialize)
 		},
 	},
@@ -67,7 +68,8 @@ var rungs = []rung{
 		locked: true,
 		fenced: true,
 		open: func(client redis.UniversalClient, o order, url string) (*guard, error) {
-			// The processes share out the orders, and each grants the locks of its own from memory, to the others too.
+			// The processes share out the orders, and each grants the locks of its own from memory,
+			// to the others too.
 			return withHoldfast(client, o, clusterOf(url), serialize)
 		},
 	},
@@ -77,7 +79,8 @@ var rungs = []rung{
 		locked: true,
 		fenced: true,
 		open: func(client redis.UniversalClient, o order, url string) (*guard, error) {
-			// A request goes on to the process that owns its order. The lock there is a local mutex.
+			// A request goes on to the process that owns its order. The lock there is a local
+			// mutex.
 			return withHoldfast(client, o, clusterOf(url), routeAndSerialize)
 		},
 	},
@@ -108,10 +111,12 @@ var rungs = []rung{
 // byOrder names the order that a request is about: "order/7".
 var byOrder = middleware.Key("order", middleware.PathValue("id"))
 
-// partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
+// partitions are fewer than by default, because the embedded server is slow: it takes a millisecond
+// for each.
 const partitions = 127
 
-// withHoldfast is what a service needs to use Holdfast: a coordinator, and a middleware around its handlers.
+// withHoldfast is what a service needs to use Holdfast: a coordinator, and a middleware around its
+// handlers.
 func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 	layers func(*coord.Coordinator, order) (around func(http.Handler) http.Handler, closeIdle func()),
 ) (*guard, error) {

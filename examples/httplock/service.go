@@ -16,7 +16,8 @@ import (
 //	POST /orders/{id}/items    adds an item to an order
 //	GET  /status               the process's own, for the parent
 //
-// Adding is a POST, which no proxy and no client on the way repeats by itself: the item would be added twice.
+// Adding is a POST, which no proxy and no client on the way repeats by itself: the item would be
+// added twice.
 
 // Both limits are the same on all rungs.
 const (
@@ -42,8 +43,9 @@ func (s *service) handler() http.Handler {
 	return mux
 }
 
-// addItem reads the order and writes it back with one item more. It depends on being the only one that does so in between; and if
-// another one does after all, because this process stood still until its lock was taken away, the token turns the late one down.
+// addItem reads the order and writes it back with one item more. It depends on being the only one
+// that does so in between; and if another one does after all, because this process stood still
+// until its lock was taken away, the token turns the late one down.
 func (s *service) addItem(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context() // ends if the lock is lost
 	var fence uint64
@@ -68,7 +70,8 @@ func (s *service) add(ctx context.Context, id string, fence uint64) (record, err
 		err = s.store.write(ctx, id, section, found, fence)
 	}
 	if err != nil {
-		// The referee must not wait for this section's write. If it cannot be told, it will see overlaps that were none.
+		// The referee must not wait for this section's write. If it cannot be told, it will see
+		// overlaps that were none.
 		_ = s.store.leave(context.WithoutCancel(ctx), id, section)
 		return record{}, err
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// startService serves in this process, with Serialize on arbiter, or without a lock if arbiter is nil.
+// startService serves in this process, with Serialize on arbiter, or without a lock if arbiter is
+// nil.
 func startService(t *testing.T, number int, arbiter fallback.Arbiter, storeURL string) string {
 	t.Helper()
 	g := &guard{around: func(next http.Handler) http.Handler { return next }}
@@ -84,7 +85,8 @@ func TestServiceLeavesTheSection(t *testing.T) {
 	}
 }
 
-// A lock that is lost before the write has arrived: the write is given up, and does no harm when it arrives after all.
+// A lock that is lost before the write has arrived: the write is given up, and does no harm when it
+// arrives after all.
 func TestServiceWritesNothingWithoutItsLock(t *testing.T) {
 	server, client := openStore(t, false)
 	ctx, lose := context.WithCancelCause(t.Context())

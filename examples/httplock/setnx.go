@@ -40,8 +40,8 @@ func (s *setnx) around(next http.Handler) http.Handler {
 		key, token := s.prefix+":"+r.PathValue("id"), rand.Text()
 		err := s.lock(r.Context(), key, token)
 		if !errors.Is(err, errTaken) {
-			// Also after an error, which may hide that the lock was granted; and also if the client has gone
-			// meanwhile.
+			// Also after an error, which may hide that the lock was granted; and also if the client
+			// has gone meanwhile.
 			defer s.unlock(context.WithoutCancel(r.Context()), key, token)
 		}
 		switch {

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// The store keeps the orders, a network hop away as a database is, and does what it is told: the last write wins. It is
-// the referee as well, since it sees all reads and writes, of all processes, in one order.
+// The store keeps the orders, a network hop away as a database is, and does what it is told: the
+// last write wins. It is the referee as well, since it sees all reads and writes, of all processes,
+// in one order.
 //
 //	GET    /orders/{id}    the order; the section that the header names has begun
 //	PUT    /orders/{id}    the order is what the body says; the section has ended
@@ -26,7 +27,8 @@ const (
 	fenceHeader   = "Fence"   // the fencing token of the lock, in decimal; of PUT only
 )
 
-// A storeServer serves the ledgers of one rung by HTTP. It waits for nothing while it has mu, so the network is the slower part.
+// A storeServer serves the ledgers of one rung by HTTP. It waits for nothing while it has mu, so
+// the network is the slower part.
 type storeServer struct {
 	url    string
 	fenced bool // writes must have tokens
@@ -37,7 +39,8 @@ type storeServer struct {
 	ledgers map[string]*ledger // by order
 }
 
-// startStore serves a store without orders on a free port of the loopback interface. An order that was never written has no items.
+// startStore serves a store without orders on a free port of the loopback interface. An order that
+// was never written has no items.
 func startStore(fenced bool) (*storeServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -134,7 +137,8 @@ type store struct {
 	client *http.Client
 }
 
-// newStore has room for one connection per caller, so that none is closed and opened again for the next call.
+// newStore has room for one connection per caller, so that none is closed and opened again for the
+// next call.
 func newStore(url string, callers int) *store {
 	return &store{url, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: callers}, Timeout: 10 * time.Second}}
 }
@@ -150,7 +154,8 @@ func (s *store) read(ctx context.Context, id, section string) (record, error) {
 	return found, err
 }
 
-// write sends the token as well, if fence is not 0. After an error the store may have the record all the same.
+// write sends the token as well, if fence is not 0. After an error the store may have the record
+// all the same.
 func (s *store) write(ctx context.Context, id, section string, r record, fence uint64) error {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// climbAll runs the example in this process; its workers are this test binary, with its race detector.
+// climbAll runs the example in this process; its workers are this test binary, with its race
+// detector.
 func climbAll(t *testing.T, ctx context.Context, args string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs lockedBuffer
@@ -50,7 +51,8 @@ func number(t *testing.T, cell string) float64 {
 	return x
 }
 
-// checkRow checks what must be so for a rung that does its duty, or for one without a lock under load.
+// checkRow checks what must be so for a rung that does its duty, or for one without a lock under
+// load.
 func checkRow(t *testing.T, stdout string, r rung) {
 	t.Helper()
 	cells := row(t, stdout, r.title)
@@ -158,7 +160,8 @@ func newFleet(t *testing.T, rung string, lost context.CancelCauseFunc) (*fleet, 
 	return f, b
 }
 
-// With Route each order's requests are all served by one process, though the balancer sends them to all.
+// With Route each order's requests are all served by one process, though the balancer sends them to
+// all.
 func TestRouteServesAtTheOwner(t *testing.T) {
 	for _, routed := range []bool{false, true} {
 		_, b := newFleet(t, map[bool]string{false: "cluster", true: "route"}[routed], func(err error) { t.Error(err) })

@@ -32,21 +32,24 @@ type hello struct {
 	URL string `json:"url"`
 }
 
-// closeTime is what a worker has to answer the last requests, and again to give back its locks. A connection that another worker
-// has opened and did not need keeps http.Server.Shutdown waiting for 5 to 6 s.
+// closeTime is what a worker has to answer the last requests, and again to give back its locks. A
+// connection that another worker has opened and did not need keeps http.Server.Shutdown waiting for
+// 5 to 6 s.
 const closeTime = 10 * time.Second
 
-// workerMain is the whole life of a worker process. It returns the exit status. The end of stdin ends it, so no worker
-// outlives its parent for long.
+// workerMain is the whole life of a worker process. It returns the exit status. The end of stdin
+// ends it, so no worker outlives its parent for long.
 func workerMain(text string) int {
-	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in
+	// order.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go func() { // ends with stdin, or with the process
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
-		// If the parent was killed, the servers are gone with it, and unlocking there takes its time.
+		// If the parent was killed, the servers are gone with it, and unlocking there takes its
+		// time.
 		time.Sleep(2 * closeTime)
 		os.Exit(1)
 	}()
@@ -69,7 +72,8 @@ func work(ctx context.Context, o order, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// The port is open before the coordinator tells others of it; they wait the moment until it is served.
+	// The port is open before the coordinator tells others of it; they wait the moment until it is
+	// served.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -88,13 +92,14 @@ func work(ctx context.Context, o order, out io.Writer) (err error) {
 	orders := newStore(o.Store, o.Clients)
 	defer orders.close()
 	s := service{number: o.Number, store: orders, guard: guard, commands: &commands}
-	// Idle connections last longer here than in the other processes' transports, which would otherwise meet closed ones.
+	// Idle connections last longer here than in the other processes' transports, which would
+	// otherwise meet closed ones.
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	// A service need not wait for the processes to share out the keys: until then its locks come from Redis. The table is to show
-	// what comes after.
+	// A service need not wait for the processes to share out the keys: until then its locks come
+	// from Redis. The table is to show what comes after.
 	if guard.locks != nil {
 		if err = guard.locks.Settled(ctx, o.Processes); ctx.Err() != nil {
 			err = nil // it is to end

@@ -43,7 +43,8 @@ func (h holdfast) RLock(ctx context.Context, key string) (hold, error) {
 //nolint:unparam // the error is a reader's
 func (unlocked) RLock(ctx context.Context, _ string) (hold, error) { return freeHold{ctx}, nil }
 
-// browseMany looks up articles until the time is over. Only the first goroutine of all is sure to change a price.
+// browseMany looks up articles until the time is over. Only the first goroutine of all is sure to
+// change a price.
 func (s *seller) browseMany(ctx context.Context, first bool, t *tally) {
 	n := rand.IntN(s.Reads) + 1
 	if first {

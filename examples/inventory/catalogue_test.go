@@ -28,7 +28,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// The checks can fail: without a lock, buyers see prices that are half changed, and the run says so.
+// The checks can fail: without a lock, buyers see prices that are half changed, and the run says
+// so.
 func TestCatalogueWithoutLockFails(t *testing.T) {
 	code, stdout, stderr := sell(t, t.Context(), "-catalogue -rungs none-read -duration 500ms -skus 1 -reads 2")
 	if code != 1 || !regexp.MustCompile(`FAILED: no lock at all: \d+ look-ups saw a change that was half done`).MatchString(stderr) {

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// A database is a process's client of the one that all share. Its methods may be called by many goroutines.
+// A database is a process's client of the one that all share. Its methods may be called by many
+// goroutines.
 //
-// Both methods send nothing after ctx has ended. A statement that was sent is waited for: a sale without an
-// answer may or may not have taken place.
+// Both methods send nothing after ctx has ended. A statement that was sent is waited for: a sale
+// without an answer may or may not have taken place.
 type database interface {
 	// Query returns the rows that a statement selects, of int64 and string.
 	Query(ctx context.Context, text string, args ...any) ([][]any, error)
@@ -47,8 +48,8 @@ type databaseServer struct {
 // local is the value of -postgres that starts a server.
 const local = "local"
 
-// startDatabase returns a database with tables of the run's own: in the PostgreSQL server at dsn, in one that it
-// starts if dsn is "local", or an embedded SQLite if it is empty.
+// startDatabase returns a database with tables of the run's own: in the PostgreSQL server at dsn,
+// in one that it starts if dsn is "local", or an embedded SQLite if it is empty.
 func startDatabase(ctx context.Context, dsn, schema string) (_ *databaseServer, err error) {
 	if dsn == "" {
 		store, err := startStore()
@@ -98,7 +99,8 @@ func (s *sale) fill(ctx context.Context) error {
 }
 
 // audit compares the sales, which the sellers counted each for itself, with the stock that is left,
-// and returns how many units were sold that were not there: of each SKU, sold must be what is missing.
+// and returns how many units were sold that were not there: of each SKU, sold must be what is
+// missing.
 func (s *sale) audit(ctx context.Context, sold []int64) (oversold int64, err error) {
 	for i, n := range sold {
 		left, err := unitsOf(ctx, s.db, readUnits, i)

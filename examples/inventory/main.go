@@ -1,6 +1,6 @@
-// Inventory is a sale: several processes sell the last units of a few hot articles at the same time,
-// by reading a row and writing it back. Without a lock they sell the same unit twice; under a lock
-// they do not, and the question becomes how many units per second the lock lets through.
+// Inventory is a sale: several processes sell the last units of a few hot articles at the same
+// time, by reading a row and writing it back. Without a lock they sell the same unit twice; under a
+// lock they do not, and the question becomes how many units per second the lock lets through.
 //
 //	go run ./examples/inventory
 //	go run ./examples/inventory -redis localhost:6379 -duration 20s
@@ -11,14 +11,16 @@
 //	go run -tags stores ./examples/inventory -arbiter kubernetes
 //	go run ./examples/inventory -postgres postgres://user:password@localhost/test
 //
-// It needs no server: a Redis-protocol server and an SQL database run inside the parent process, unless the flags name others. -arbiter
-// starts a store for Holdfast's rungs, of the machine's packages (stores.go has the list). With the build tag "stores" there are more, which are
-// compiled first (stores_more.go): S3, Kubernetes, FerretDB in the place of MongoDB, and what stands for Consul in its arbiter's tests.
-// One rung after another, worker processes sell the same stock under a different lock, and the table
-// at the end compares them (rung.go has the list). With -chaos worker processes are killed during each
-// sale, and others take their places (chaos.go). With -catalogue nothing is sold: prices are read, a
-// thousand times as often as they are changed, with read locks and without (catalogue.go). The sale itself is in worker.go, and all that
-// has to do with Holdfast is newHoldfast in rung.go and four lines in worker.go.
+// It needs no server: a Redis-protocol server and an SQL database run inside the parent process,
+// unless the flags name others. -arbiter starts a store for Holdfast's rungs, of the machine's
+// packages (stores.go has the list). With the build tag "stores" there are more, which are compiled
+// first (stores_more.go): S3, Kubernetes, FerretDB in the place of MongoDB, and what stands for
+// Consul in its arbiter's tests. One rung after another, worker processes sell the same stock under
+// a different lock, and the table at the end compares them (rung.go has the list). With -chaos
+// worker processes are killed during each sale, and others take their places (chaos.go). With
+// -catalogue nothing is sold: prices are read, a thousand times as often as they are changed, with
+// read locks and without (catalogue.go). The sale itself is in worker.go, and all that has to do
+// with Holdfast is newHoldfast in rung.go and four lines in worker.go.
 //
 // Exit status: 0 if no unit was sold twice and every fencing token was above the one before it,
 // 1 if not or if something failed, 2 for a bad command line.
@@ -197,7 +199,8 @@ func climb(ctx context.Context, cfg config, stdout, stderr io.Writer) (_ []outco
 		return nil, err
 	}
 	defer server.close()
-	// No other program's keys begin like this, so the run can use servers that are in use, and clean up.
+	// No other program's keys begin like this, so the run can use servers that are in use, and
+	// clean up.
 	prefix := "inv" + strings.ToLower(rand.Text()[:8])
 	shop, err := startDatabase(ctx, cfg.postgres, prefix)
 	if err != nil {

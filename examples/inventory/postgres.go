@@ -83,8 +83,9 @@ var postgresScript = dbserver.Script{
 	Account: "postgres",
 }
 
-// startPostgres starts a server with its defaults, with a socket in a directory of its own. It returns how to connect. When
-// this process ends, however it does, so does the server, and its data with it.
+// startPostgres starts a server with its defaults, with a socket in a directory of its own. It
+// returns how to connect. When this process ends, however it does, so does the server, and its data
+// with it.
 func startPostgres(ctx context.Context) (dsn string, stop func() error, err error) {
 	bin, err := dbserver.FindPostgres()
 	if err != nil {

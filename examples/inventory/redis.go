@@ -102,9 +102,9 @@ func newRedisClient(addr string, goroutines int) *redis.Client {
 }
 
 // commandCount is a go-redis hook that counts the commands which a client sends, those in pipelines
-// too. A script is one command, whatever it calls inside. What the connection pool sends to set up a
-// connection does not count, and a subscription, one per process, is not seen. Counting here and not
-// at the server gives the same figure for the embedded one and a real one.
+// too. A script is one command, whatever it calls inside. What the connection pool sends to set up
+// a connection does not count, and a subscription, one per process, is not seen. Counting here and
+// not at the server gives the same figure for the embedded one and a real one.
 type commandCount struct{ atomic.Int64 }
 
 func (c *commandCount) count(cmds ...redis.Cmder) {

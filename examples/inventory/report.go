@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
-// progress shows how a sale goes: on a terminal as one line that changes, elsewhere as a line per second.
+// progress shows how a sale goes: on a terminal as one line that changes, elsewhere as a line per
+// second.
 type progress struct {
 	w        io.Writer
 	terminal bool

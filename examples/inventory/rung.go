@@ -131,7 +131,8 @@ func openRing(client redis.UniversalClient, o order) (locker, error) {
 	return c, err
 }
 
-// partitions are fewer than by default, because the embedded server is slow: it takes a millisecond for each.
+// partitions are fewer than by default, because the embedded server is slow: it takes a millisecond
+// for each.
 const partitions = 127
 
 // partitions are fewer still where FerretDB has them: it looks at all records to find some.

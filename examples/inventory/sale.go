@@ -80,8 +80,8 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 		workers = append(workers, w)
 	}
 
-	// Every worker ends with a report that says so, in a good run and in a bad one: this loop is left
-	// when all have ended.
+	// Every worker ends with a report that says so, in a good run and in a bad one: this loop is
+	// left when all have ended.
 	ready, told := 0, 0
 	var begin time.Time
 	var chaos <-chan time.Time // when to kill

@@ -12,9 +12,10 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// The embedded database is a network hop away, as it is in earnest: the parent serves an SQLite database over
-// TCP to its workers. (If the processes shared an SQLite file, the run would measure how they poll for
-// the file's lock.) The protocol: gob-coded requests and answers, in turn, on each connection.
+// The embedded database is a network hop away, as it is in earnest: the parent serves an SQLite
+// database over TCP to its workers. (If the processes shared an SQLite file, the run would measure
+// how they poll for the file's lock.) The protocol: gob-coded requests and answers, in turn, on
+// each connection.
 
 type request struct {
 	Query bool // the answer has rows; else the number of rows changed
@@ -41,7 +42,8 @@ type storeServer struct {
 	statements map[string]*sql.Stmt // prepared once, kept until Close
 }
 
-// startStore serves an empty database, which lives in memory, on a free port of the loopback interface.
+// startStore serves an empty database, which lives in memory, on a free port of the loopback
+// interface.
 func startStore() (*storeServer, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

@@ -48,7 +48,8 @@ func init() {
 	)
 }
 
-// compiled compiles a server with one of the Makefile's targets, and returns its program. The first time takes minutes.
+// compiled compiles a server with one of the Makefile's targets, and returns its program. The first
+// time takes minutes.
 func compiled(ctx context.Context, target string) (string, error) {
 	root, err := repo.Root()
 	if err != nil {
@@ -194,7 +195,8 @@ func mongoClient(addr string) (*mongo.Client, func() error, error) {
 	}, nil
 }
 
-// startFerretDB starts what stands for MongoDB: FerretDB, which is sent one command that writes at a time.
+// startFerretDB starts what stands for MongoDB: FerretDB, which is sent one command that writes at
+// a time.
 func startFerretDB(ctx context.Context) ([]string, func() error, error) {
 	program, err := compiled(ctx, "ferretdb")
 	if err != nil {

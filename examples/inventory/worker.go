@@ -53,8 +53,8 @@ func (o order) sessionTTL() time.Duration {
 
 const orderEnv = "HOLDFAST_INVENTORY_ORDER"
 
-// A message is what a worker tells its parent, as a line of JSON: that it is ready, then now and then
-// how many units it has sold and what that has cost, then its result.
+// A message is what a worker tells its parent, as a line of JSON: that it is ready, then now and
+// then how many units it has sold and what that has cost, then its result.
 type message struct {
 	Ready    bool    `json:"ready,omitempty"`
 	Sold     int64   `json:"sold,omitempty"`
@@ -113,10 +113,12 @@ func (t *tally) sold() int64 {
 	return sum
 }
 
-// workerMain is the whole life of a worker process. It returns the exit status. A line on stdin starts
-// the sale, and says how long it takes; the end of stdin ends it, so no worker outlives its parent for long.
+// workerMain is the whole life of a worker process. It returns the exit status. A line on stdin
+// starts the sale, and says how long it takes; the end of stdin ends it, so no worker outlives its
+// parent for long.
 func workerMain(text string) int {
-	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in
+	// order.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
@@ -130,7 +132,8 @@ func workerMain(text string) int {
 		}
 		_, _ = io.Copy(io.Discard, in)
 		stop(errStopped)
-		// If the parent was killed, the servers are gone with it, and unlocking there takes its time.
+		// If the parent was killed, the servers are gone with it, and unlocking there takes its
+		// time.
 		time.Sleep(closeTime)
 		os.Exit(1)
 	}()
@@ -298,10 +301,10 @@ const (
 	sellPlain  = `UPDATE stock SET units = $1 WHERE sku = $2`
 )
 
-// sell reads how many units there are and writes one less. It depends on the lock that no other seller
-// does so in between. The token guards against a seller that stood still until its lock was taken away:
-// it goes in with the reading, and the write needs the row to have it still. A check in the write alone
-// would let in a late write that comes after the next seller has read.
+// sell reads how many units there are and writes one less. It depends on the lock that no other
+// seller does so in between. The token guards against a seller that stood still until its lock was
+// taken away: it goes in with the reading, and the write needs the row to have it still. A check in
+// the write alone would let in a late write that comes after the next seller has read.
 func (s *seller) sell(h hold, sku int, t *tally) error {
 	ctx := h.Context() // ends when the lock is lost, not when the sale's time is up
 	name := skuName(sku)
@@ -346,8 +349,8 @@ func (s *seller) sell(h hold, sku int, t *tally) error {
 	return nil
 }
 
-// sqlFence converts a token, which is unsigned, to an SQL INTEGER, which is not. The upper half of a
-// Holdfast token counts seconds since a fixed date, so it takes 68 years to outgrow one.
+// sqlFence converts a token, which is unsigned, to an SQL INTEGER, which is not. The upper half of
+// a Holdfast token counts seconds since a fixed date, so it takes 68 years to outgrow one.
 func sqlFence(fence coord.Fence) (int64, error) {
 	if fence > math.MaxInt64 {
 		return 0, fmt.Errorf("fencing token %d does not fit an SQL INTEGER", fence)

@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A cache without a stampede: a price list expires, and 150 requests in three processes want it. One of them computes
-// it, the others wait for that, and all keep it for a minute. A change drops it in all processes.
+// A cache without a stampede: a price list expires, and 150 requests in three processes want it.
+// One of them computes it, the others wait for that, and all keep it for a minute. A change drops
+// it in all processes.
 func Example_cacheStampede() {
 	all, stop := processes(3)
 	defer stop()

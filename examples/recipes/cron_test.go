@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
-// A cron singleton: three processes have the same job in their schedule, and each tick of it runs once. The job
-// takes no time, so a lock per tick would run it three times.
+// A cron singleton: three processes have the same job in their schedule, and each tick of it runs
+// once. The job takes no time, so a lock per tick would run it three times.
 func Example_cronSingleton() {
 	all, stop := processes(3)
 	defer stop()

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 )
 
-// A leader: three processes campaign, one leads, and a load balancer is told which. When the leader's process is told to
-// stop, another one leads as soon as the first one's function has returned.
+// A leader: three processes campaign, one leads, and a load balancer is told which. When the
+// leader's process is told to stop, another one leads as soon as the first one's function has
+// returned.
 func Example_leader() {
 	all, stop := processes(3)
 	defer stop()

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A schema migration at the start: every process of a deployment calls this before it serves. The first one migrates,
-// and the others wait for that. For goose and golang-migrate there are adapters: docs/adapters.md.
+// A schema migration at the start: every process of a deployment calls this before it serves. The
+// first one migrates, and the others wait for that. For goose and golang-migrate there are
+// adapters: docs/adapters.md.
 func migrateSchema(ctx context.Context, locks *coord.Coordinator, version func() (int, error), steps []func(context.Context) error) error {
 	return locks.Do(ctx, "migrate/orders", func(ctx context.Context, _ coord.Lock) error {
 		at, err := version()

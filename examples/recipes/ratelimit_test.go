@@ -11,10 +11,11 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A limiter lets at most burst calls begin in any time of length every, in all processes together: each call takes one of
-// burst slots, and the slot is kept until the call has ended, and every after that: the partner's clock may count from
-// any moment in between. So no more than burst calls run at the same time either. Where a process crashes, its slots are free
-// once its locks are, after 3 to 10 s, whatever every is: with a longer one, that many calls more may begin then.
+// A limiter lets at most burst calls begin in any time of length every, in all processes together:
+// each call takes one of burst slots, and the slot is kept until the call has ended, and every
+// after that: the partner's clock may count from any moment in between. So no more than burst calls
+// run at the same time either. Where a process crashes, its slots are free once its locks are,
+// after 3 to 10 s, whatever every is: with a longer one, that many calls more may begin then.
 type limiter struct {
 	locks *coord.Coordinator
 	name  string

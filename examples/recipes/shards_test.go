@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/election"
 )
 
-// Sharded workers: twelve shards of a queue are divided among the processes that are there. One of three goes, and
-// the others get its shards. No shard has two workers at any time.
+// Sharded workers: twelve shards of a queue are divided among the processes that are there. One of
+// three goes, and the others get its shards. No shard has two workers at any time.
 func Example_shardedWorkers() {
 	all, stop := processes(3)
 	defer stop()

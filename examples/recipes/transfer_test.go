@@ -12,9 +12,9 @@ import (
 
 var errFunds = errors.New("the account has not enough")
 
-// A transfer between accounts: DoAll locks both, and transfers never wait for each other in a circle. Where both accounts are in
-// one SQL database, its transaction locks both rows, and no lock is needed; this is for accounts in two systems. Their calls get
-// the tokens: docs/fencing.md.
+// A transfer between accounts: DoAll locks both, and transfers never wait for each other in a
+// circle. Where both accounts are in one SQL database, its transaction locks both rows, and no lock
+// is needed; this is for accounts in two systems. Their calls get the tokens: docs/fencing.md.
 func transfer(ctx context.Context, locks *coord.Coordinator, from, to string, move func(ctx context.Context, tokens map[string]coord.Fence) error) error {
 	keys := []string{"account/" + from, "account/" + to}
 	return locks.DoAll(ctx, keys, func(ctx context.Context, both coord.Locks) error {

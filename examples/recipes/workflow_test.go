@@ -19,7 +19,8 @@ type orders struct {
 
 var errStale = errors.New("a later holder was here")
 
-// begin is the first statement of a transaction: UPDATE orders SET fence = $1 WHERE id = $2 AND fence <= $1 RETURNING state.
+// begin is the first statement of a transaction: UPDATE orders SET fence = $1 WHERE id = $2 AND
+// fence <= $1 RETURNING state.
 func (o *orders) begin(id string, fence coord.Fence) (state string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,8 +42,9 @@ func (o *orders) commit(id, state string, fence coord.Fence) error {
 	return nil
 }
 
-// An order workflow: events about an order arrive in every process, several times and in no order. Each step runs under
-// the order's lock, from the state that the row has, and its token goes in before the state is read.
+// An order workflow: events about an order arrive in every process, several times and in no order.
+// Each step runs under the order's lock, from the state that the row has, and its token goes in
+// before the state is read.
 func Example_orderWorkflow() {
 	all, stop := processes(3)
 	defer stop()

@@ -1,9 +1,11 @@
-// Command tickets sells the seats of a concert, each once. The arbiter's table, the token and the seats are in one PostgreSQL database: one
-// transaction checks the token, decides and writes, and a failover loses either all of it or nothing. Run as many as you like:
+// Command tickets sells the seats of a concert, each once. The arbiter's table, the token and the
+// seats are in one PostgreSQL database: one transaction checks the token, decides and writes, and a
+// failover loses either all of it or nothing. Run as many as you like:
 //
 //	go run ./examples/tickets -database postgres://localhost/test -seats 5000
 //
-// Each process that has the concert's lock sells from memory of it: the database sees the sales, and one renewal and one read per process in
+// Each process that has the concert's lock sells from memory of it: the database sees the sales,
+// and one renewal and one read per process in
 // 2.5 s. docs/fencing.md says why the token goes first, and docs/arbiters.md what the arbiter survives.
 package main
 
@@ -65,7 +67,8 @@ func run(ctx context.Context, dsn, concert string, seats int64, sellers int, loc
 	if err := prepare(ctx, pool, concert, seats); err != nil {
 		return 0, 0, err
 	}
-	// The arbiter has connections of its own to the same database, so that sales never wait for a session's renewal, nor it for them.
+	// The arbiter has connections of its own to the same database, so that sales never wait for a
+	// session's renewal, nor it for them.
 	locks, err := coord.New(ctx, postgres.New(config, nil), &coord.Options{
 		Namespace: "tickets", Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}, Partitions: 61,
 	})

@@ -98,7 +98,8 @@ func startDatabase(t *testing.T) *database {
 	return d
 }
 
-// ready waits for an answer. A server that finds processes of the one before, which was killed, ends, and is started again.
+// ready waits for an answer. A server that finds processes of the one before, which was killed,
+// ends, and is started again.
 func (d *database) ready() {
 	d.t.Helper()
 	begun := time.Now()
@@ -170,7 +171,8 @@ func (d *database) end(w *reexec.Worker) (sold, unknown int64) {
 	return told[0], told[1]
 }
 
-// Processes and the database are killed while tickets are sold. There are as many tickets as seats in the end.
+// Processes and the database are killed while tickets are sold. There are as many tickets as seats
+// in the end.
 func TestTickets_NoneIsSoldTwice(t *testing.T) {
 	takes.Seconds(t)
 	d := startDatabase(t)

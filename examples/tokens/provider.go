@@ -22,9 +22,9 @@ const (
 	apiPath   = "/api"                // what access tokens are for
 )
 
-// A provider is an authorization server and its API. As those of banks and accountants do, it gives out a new refresh
-// token with each access token, and when one is used a second time it takes it for stolen: it revokes the family, which is
-// everything that was issued since the login.
+// A provider is an authorization server and its API. As those of banks and accountants do, it gives
+// out a new refresh token with each access token, and when one is used a second time it takes it
+// for stolen: it revokes the family, which is everything that was issued since the login.
 type provider struct {
 	grace   bool
 	rotated func(worker, n int) (lost bool) // called when a refresh was committed, before it is answered: the client may have gone
@@ -119,7 +119,8 @@ func (p *provider) refresh(w http.ResponseWriter, r *http.Request) {
 	answer(w, t)
 }
 
-// rotate exchanges a refresh token. It returns nil if that is not to be had, and how many it has granted.
+// rotate exchanges a refresh token. It returns nil if that is not to be had, and how many it has
+// granted.
 func (p *provider) rotate(refresh string, now time.Time) (*oauth2.Token, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,8 +149,8 @@ func (p *provider) rotate(refresh string, now time.Time) (*oauth2.Token, int) {
 	return p.issue(f, now), p.count.Refreshes
 }
 
-// answered counts a token that a client has got for the given one. If the answer was lost, the token is counted when the
-// parent has logged in instead, or a client has asked again.
+// answered counts a token that a client has got for the given one. If the answer was lost, the
+// token is counted when the parent has logged in instead, or a client has asked again.
 func (p *provider) answered(refresh string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

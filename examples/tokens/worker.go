@@ -49,10 +49,11 @@ type result struct {
 	Failure string `json:"failure"` // one of them
 }
 
-// workerMain is the whole life of a worker process. It returns the exit status. A line on stdin starts the work, and the
-// end of stdin ends it, so no worker outlives its parent for long.
+// workerMain is the whole life of a worker process. It returns the exit status. A line on stdin
+// starts the work, and the end of stdin ends it, so no worker outlives its parent for long.
 func workerMain(text string) int {
-	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in order.
+	// A terminal sends Ctrl-C to all processes. Ending the workers is the parent's business, in
+	// order.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

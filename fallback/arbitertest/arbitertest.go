@@ -1,8 +1,8 @@
 // Package arbitertest checks that an arbiter keeps the contract of package fallback.
 //
-// [Run] is for the tests of every implementation of [fallback.Arbiter], third parties' included. It knows nothing but the
-// interfaces: it attaches namespaces, plays the nodes that use them, and looks at the answers. Numbers of rules and
-// invariants (I1 to I8) are those of docs/protocol.md.
+// [Run] is for the tests of every implementation of [fallback.Arbiter], third parties' included. It
+// knows nothing but the interfaces: it attaches namespaces, plays the nodes that use them, and
+// looks at the answers. Numbers of rules and invariants (I1 to I8) are those of docs/protocol.md.
 //
 //	func TestConformance(t *testing.T) {
 //		arbitertest.Run(t, arbitertest.Fixture{
@@ -10,7 +10,8 @@
 //		})
 //	}
 //
-// [RunDurable] is beside it for a store that loses nothing of what it has acknowledged. Its tests kill members, and cut them off.
+// [RunDurable] is beside it for a store that loses nothing of what it has acknowledged. Its tests
+// kill members, and cut them off.
 package arbitertest
 
 import (
@@ -28,17 +29,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// NamespacePrefix begins the name of every namespace that Run uses, so that a store's permissions can be set for them.
+// NamespacePrefix begins the name of every namespace that Run uses, so that a store's permissions
+// can be set for them.
 const NamespacePrefix = "arbitertest-"
 
 // A Fixture makes the arbiters under test.
 type Fixture struct {
-	// New returns an arbiter on which new namespaces can be used at once, without Grace. The store behind it may serve
-	// several tests at the same time: each has a namespace of its own. Required.
+	// New returns an arbiter on which new namespaces can be used at once, without Grace. The store
+	// behind it may serve several tests at the same time: each has a namespace of its own.
+	// Required.
 	New func(t *testing.T) fallback.Arbiter
 
-	// NewServer returns an arbiter on a store that serves one test only, because the test will crash it. Nil: whatever
-	// is about Grace is skipped, which befits only an arbiter with namespaces that are Unguarded, or Durable: see [RunDurable].
+	// NewServer returns an arbiter on a store that serves one test only, because the test will
+	// crash it. Nil: whatever is about Grace is skipped, which befits only an arbiter with
+	// namespaces that are Unguarded, or Durable: see [RunDurable].
 	NewServer func(t *testing.T) Server
 }
 
@@ -55,12 +59,14 @@ type Server struct {
 	// AlwaysEmpty says why Save is nil. Required then.
 	AlwaysEmpty string
 
-	// Crash ends the server, and another one takes its place, with the state last saved, or empty if Save was never
-	// called. It returns when the new server answers; namespaces that are attached need no other care.
+	// Crash ends the server, and another one takes its place, with the state last saved, or empty
+	// if Save was never called. It returns when the new server answers; namespaces that are
+	// attached need no other care.
 	Crash func()
 
-	// Step steps the clock of the store, as an operator does. Nil: the arbiter does not promise that no step does harm, or has no clock
-	// that could be stepped, and the tests of that are skipped.
+	// Step steps the clock of the store, as an operator does. Nil: the arbiter does not promise
+	// that no step does harm, or has no clock that could be stepped, and the tests of that are
+	// skipped.
 	Step func(by time.Duration)
 
 	// NoStep says why Step is nil. Optional.
@@ -84,7 +90,8 @@ func (f Fixture) start(t *testing.T) Server {
 	return x
 }
 
-// patience is how long to wait for what must happen: long, because machines that run tests can be slow.
+// patience is how long to wait for what must happen: long, because machines that run tests can be
+// slow.
 const patience = 30 * time.Second
 
 // test is a sentence about arbiters, and what proves it.
@@ -100,7 +107,8 @@ type graceTest struct {
 	run   func(s *space, server Server)
 }
 
-// Run checks the arbiters that f makes, in parallel subtests, each named by what it proves. It takes a few seconds.
+// Run checks the arbiters that f makes, in parallel subtests, each named by what it proves. It
+// takes a few seconds.
 func Run(t *testing.T, f Fixture) {
 	t.Helper()
 	groups := []struct {
@@ -159,8 +167,8 @@ func Run(t *testing.T, f Fixture) {
 	})
 }
 
-// space is a namespace under test. Its helpers end the test on an error, and deal with partition 0 unless they say
-// otherwise.
+// space is a namespace under test. Its helpers end the test on an error, and deal with partition 0
+// unless they say otherwise.
 type space struct {
 	fallback.Namespace
 	t        *testing.T

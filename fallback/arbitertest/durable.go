@@ -39,7 +39,8 @@ type Cluster struct {
 	Empty   func(t *testing.T)
 	Careful func(t *testing.T) fallback.Arbiter
 
-	// Delete deletes one record, as an operator may do. The key is the one that [fallback.Records] is told.
+	// Delete deletes one record, as an operator may do. The key is the one that [fallback.Records]
+	// is told.
 	Delete func(t *testing.T, key string)
 }
 
@@ -145,7 +146,8 @@ func emptied(s *space, c Cluster) {
 	}
 }
 
-// deleted has an operator delete records of partitions alone. Their holders and owners get back what they have.
+// deleted has an operator delete records of partitions alone. Their holders and owners get back
+// what they have.
 func deleted(s *space, c Cluster) {
 	row := s.take(id("alice", 1), "k")
 	owned := must(s.Acquire(s.ctx, 1, "alice", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s).Record

@@ -73,7 +73,8 @@ func expired(s *space) {
 	want(s, "bob dead", s.dead("bob").Dead, false)
 }
 
-// The time to live is so long that no slow machine makes this fail, and the first one is over when it ends.
+// The time to live is so long that no slow machine makes this fail, and the first one is over when
+// it ends.
 func keptAlive(s *space) {
 	s.open("alice", patience)
 	s.open("clock", 150*time.Millisecond)

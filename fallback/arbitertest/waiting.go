@@ -69,8 +69,8 @@ func (in *inbox) next() fallback.Message {
 	}
 }
 
-// messages returns what was sent to the session since the last time. Messages come in order, so it makes one be sent,
-// and what has not come before that one never will. Partition 0 must be Shared.
+// messages returns what was sent to the session since the last time. Messages come in order, so it
+// makes one be sent, and what has not come before that one never will. Partition 0 must be Shared.
 func (in *inbox) messages() (all []fallback.Message) {
 	in.s.t.Helper()
 	in.fences++
@@ -136,8 +136,8 @@ func queueListed(s *space) {
 	want(s, "first waiters", must(lister.Waiters(s.ctx, 0, "k", 2))(s), queue[:2])
 	want(s, "no waiters", len(must(lister.Waiters(s.ctx, 0, "k", 0))(s)), 0)
 	want(s, "waiters of another key", len(must(lister.Waiters(s.ctx, 0, "l", 10))(s)), 0)
-	// It gives up while the key is held: an Unlock of a free key drops waiters with a promise that has
-	// lapsed, as the first one's has on a slow machine.
+	// It gives up while the key is held: an Unlock of a free key drops waiters with a promise that
+	// has lapsed, as the first one's has on a slow machine.
 	s.unlock(queue[1].Identity, "k")
 	s.unlock(id("alice", 1), "k") // the first is woken, and stays
 	want(s, "waiters", must(lister.Waiters(s.ctx, 0, "k", 10))(s), append(queue[:1:1], queue[2:]...))
@@ -165,7 +165,8 @@ func notWaiting(s *space) {
 	want(s, "contended", a.Contended, false)
 }
 
-// The promise lapses by itself, on a slow machine even before the test looks. So it tries until it does not.
+// The promise lapses by itself, on a slow machine even before the test looks. So it tries until it
+// does not.
 func promised(s *space) {
 	in := s.listen("waiter")
 	for i := range uint64(1000) {
@@ -263,8 +264,8 @@ func passesOn(s *space) {
 	want(s, "verdict", s.wait(id("second", 1), "k").Verdict, fallback.Granted)
 }
 
-// A retry of the same release, while the promise holds. On a slow machine the promise may lapse before; then the next
-// one is woken, rightly.
+// A retry of the same release, while the promise holds. On a slow machine the promise may lapse
+// before; then the next one is woken, rightly.
 func wakesOnce(s *space) {
 	first, second := s.listen("first"), s.listen("second")
 	for i := range uint64(1000) {
@@ -357,7 +358,8 @@ func listening(s *space) {
 	want(s, "messages for bob", bob.messages(), []fallback.Message{{Kind: fallback.Ask, Key: "kk", Request: 1}})
 }
 
-// crowd is I1 and I2 among many callers that lock, ask twice as client libraries do, and are interrupted by owners.
+// crowd is I1 and I2 among many callers that lock, ask twice as client libraries do, and are
+// interrupted by owners.
 func crowd(s *space) {
 	const workers, rounds, keys = 8, 10, 2
 	var holders [keys]atomic.Int32

@@ -1,4 +1,5 @@
-// Package consul is an arbiter on Consul's key-value store, which loses nothing that it has acknowledged.
+// Package consul is an arbiter on Consul's key-value store, which loses nothing that it has
+// acknowledged.
 //
 //	client, err := api.NewClient(api.DefaultConfig())
 //	c, err := coord.New(ctx, consul.New(client, nil), &coord.Options{Namespace: "orders"})
@@ -28,13 +29,15 @@ type Options struct {
 	// Prefix begins all keys, without a slash at the beginning. Empty: "holdfast/".
 	Prefix string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
+	// s by default): its records may have been deleted while processes use it. For tests, demos and
+	// development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// New returns an arbiter on the key-value store of a client's datacenter. The client stays the caller's. New does no I/O. opts may be nil. The
-// arbiter is Durable, needs no clock of the store's, and has no messages ([fallback.Mute]). It uses no sessions of Consul's.
+// New returns an arbiter on the key-value store of a client's datacenter. The client stays the
+// caller's. New does no I/O. opts may be nil. The arbiter is Durable, needs no clock of the
+// store's, and has no messages ([fallback.Mute]). It uses no sessions of Consul's.
 func New(client *api.Client, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
@@ -55,7 +58,8 @@ const (
 	// A transaction has up to 128 operations.
 	maxReads = 120
 
-	// A transaction's body has up to 512 KiB (txn_max_req_len), in which a value takes four bytes for three.
+	// A transaction's body has up to 512 KiB (txn_max_req_len), in which a value takes four bytes
+	// for three.
 	maxBytes = 380_000
 
 	// tryFor is for how long a read is tried at first.
@@ -82,7 +86,8 @@ func refusal(format string, args ...any) error {
 
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
-// nameKey has the mark, a random text. It tells these data from those of another datacenter, and from those that come after all was deleted.
+// nameKey has the mark, a random text. It tells these data from those of another datacenter, and
+// from those that come after all was deleted.
 func (s *store) nameKey() string { return s.prefix + "mark" }
 
 // markKey is there as long as the records of a mark are.
@@ -108,7 +113,8 @@ func (s *store) Open(ctx context.Context) error {
 // Close implements [fallback.Records].
 func (s *store) Close() error { return nil }
 
-// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx
+// ends.
 func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
 		try, cancel := context.WithTimeout(ctx, patience)
@@ -290,7 +296,8 @@ func (s *store) swap(ctx context.Context, mark string, index uint64, c fallback.
 	})
 }
 
-// explain marks errors with which nothing was executed. The client has words only for what a server answers to a transaction.
+// explain marks errors with which nothing was executed. The client has words only for what a server
+// answers to a transaction.
 func (s *store) explain(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return notSent(err)

@@ -78,7 +78,8 @@ func (f *fake) unmark() {
 	delete(f.Pairs, name)
 }
 
-// election is one: connections end, of calls on their way it stays unknown whether they were executed, and the next ones have no leader.
+// election is one: connections end, of calls on their way it stays unknown whether they were
+// executed, and the next ones have no leader.
 func (f *fake) election() {
 	left := 5
 	f.Mu.Lock()

@@ -26,13 +26,15 @@ type Options struct {
 	// Prefix begins all keys. Empty: "holdfast/".
 	Prefix string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
+	// s by default): its records may have been deleted while processes use it. For tests, demos and
+	// development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// New returns an arbiter on the cluster of a client, which stays the caller's to close. It does no I/O. opts may be nil. The arbiter is Durable,
-// needs no clock of the store's, and has no messages ([fallback.Mute]).
+// New returns an arbiter on the cluster of a client, which stays the caller's to close. It does no
+// I/O. opts may be nil. The arbiter is Durable, needs no clock of the store's, and has no messages
+// ([fallback.Mute]).
 func New(client *clientv3.Client, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
@@ -50,7 +52,8 @@ func newStore(client *clientv3.Client, opts *Options) *store {
 }
 
 const (
-	// A server's --max-txn-ops is 128, and its --max-request-bytes 1.5 MiB. A change is a transaction in another one.
+	// A server's --max-txn-ops is 128, and its --max-request-bytes 1.5 MiB. A change is a
+	// transaction in another one.
 	maxReads  = 100
 	maxWrites = 50
 	maxBytes  = 1 << 20
@@ -69,7 +72,8 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
-// markKey has a random text, which tells this cluster's data from those of another one that was made with the same settings.
+// markKey has a random text, which tells this cluster's data from those of another one that was
+// made with the same settings.
 func (s *store) markKey() string { return s.prefix + "mark" }
 
 func (s *store) recordKey(key string) string { return s.prefix + "records/" + key }
@@ -95,7 +99,8 @@ func serverName(cluster uint64, mark string) string {
 	return strconv.FormatUint(cluster, 16) + "-" + mark
 }
 
-// Load implements [fallback.Records]. Reads that one transaction has no room for are as of its revision.
+// Load implements [fallback.Records]. Reads that one transaction has no room for are as of its
+// revision.
 func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, err error) {
 	revision := int64(0)
 	look.Values = make([]fallback.Versioned, 0, len(keys))
@@ -175,7 +180,8 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 			bytes += len(c.Value)
 			n++
 		}
-		// A cluster with the mark has the cluster's ID that came with it: both are read in one transaction, and the mark is random.
+		// A cluster with the mark has the cluster's ID that came with it: both are read in one
+		// transaction, and the mark is random.
 		r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(s.markKey()), "=", mark)).Then(ops...).Commit()
 		large := tooLarge(err)
 		if large && n > 1 { // the server's --max-request-bytes is lower than the default
@@ -202,7 +208,8 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 	return done, nil
 }
 
-// tooLarge reports whether an error says that the server has not executed a request, because of its size.
+// tooLarge reports whether an error says that the server has not executed a request, because of its
+// size.
 func tooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) || err != nil && strings.Contains(err.Error(), "received message larger than max")
 }

@@ -140,7 +140,8 @@ func TestEtcd_AReadIsAskedAgainWhenTheLeaderChanged(t *testing.T) {
 	}
 }
 
-// A read of more records than a transaction has room for is as of one moment, and a write of as many is done in parts.
+// A read of more records than a transaction has room for is as of one moment, and a write of as
+// many is done in parts.
 func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	s := newStore(startCluster(t, 1).client(), &Options{Prefix: "many/"})
 	if err := s.Open(t.Context()); err != nil {
@@ -153,7 +154,8 @@ func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	storetest.TooManySessions(t, s, 1<<21-1<<16) // above 1.5 MiB, and below what the client sends
 }
 
-// Records that a server takes one at a time are written so, where its limit is lower than the default.
+// Records that a server takes one at a time are written so, where its limit is lower than the
+// default.
 func TestEtcd_ALowerLimit(t *testing.T) {
 	s := newStore(startCluster(t, 1, "--max-request-bytes", "100000").client(), &Options{Prefix: "lower/"})
 	if err := s.Open(t.Context()); err != nil {

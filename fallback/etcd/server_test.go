@@ -159,7 +159,8 @@ func (c *cluster) restart() {
 	c.leader(-1)
 }
 
-// old makes the leader stand still until another member leads, and returns an arbiter that asks it only.
+// old makes the leader stand still until another member leads, and returns an arbiter that asks it
+// only.
 func (c *cluster) old() (fallback.Arbiter, func()) {
 	c.t.Helper()
 	i := c.leader(-1)
@@ -209,7 +210,8 @@ func (c *cluster) mark() {
 	}
 }
 
-// copied stops a cluster of one member, copies its data, and starts it again. back puts the copy in their place.
+// copied stops a cluster of one member, copies its data, and starts it again. back puts the copy in
+// their place.
 func (c *cluster) copied() (back func()) {
 	c.t.Helper()
 	data := filepath.Join(c.dirs[0], "data")

@@ -1,4 +1,5 @@
-// Package kubernetes is an arbiter on the API server of a Kubernetes cluster, which loses nothing that it has acknowledged.
+// Package kubernetes is an arbiter on the API server of a Kubernetes cluster, which loses nothing
+// that it has acknowledged.
 //
 //	config, err := rest.InClusterConfig()
 //	c, err := coord.New(ctx, kubernetes.New(config, &kubernetes.Options{Namespace: "orders-locks"}), &coord.Options{Namespace: "orders"})
@@ -37,18 +38,22 @@ type Options struct {
 	// is no part of coord.Options.Namespace: one has any number of those.
 	Namespace string
 
-	// Prefix begins the names of all records: up to 20 lower-case letters, digits and hyphens. Empty: "holdfast".
+	// Prefix begins the names of all records: up to 20 lower-case letters, digits and hyphens.
+	// Empty: "holdfast".
 	Prefix string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
+	// s by default): its records may have been deleted while processes use it. For tests, demos and
+	// development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// New returns an arbiter on the API server that a configuration leads to. It does no I/O, and copies the configuration. opts may be nil. The
-// arbiter is Durable, needs no clock of the store's, and has no messages ([fallback.Mute]).
+// New returns an arbiter on the API server that a configuration leads to. It does no I/O, and
+// copies the configuration. opts may be nil. The arbiter is Durable, needs no clock of the store's,
+// and has no messages ([fallback.Mute]).
 //
-// It has a client of its own, without client-go's default limit of five requests per second (config.QPS is 0). A limit below 50 is refused.
+// It has a client of its own, without client-go's default limit of five requests per second
+// (config.QPS is 0). A limit below 50 is refused.
 func New(config *rest.Config, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(config, opts), recordsOptions(opts))
 }
@@ -72,7 +77,8 @@ func newStore(config *rest.Config, opts *Options) *store {
 }
 
 const (
-	// minQPS is the lowest limit of requests per second. A process that takes partitions makes three for each.
+	// minQPS is the lowest limit of requests per second. A process that takes partitions makes
+	// three for each.
 	minQPS = 50
 
 	// maxGets is how many records are read one by one. More are read by one list.
@@ -89,12 +95,13 @@ const (
 
 	pauseFor = 50 * time.Millisecond
 
-	// markFor is for how long a mark is not read again. A process that has an old one takes the records for those of another server, which
-	// begins Grace.
+	// markFor is for how long a mark is not read again. A process that has an old one takes the
+	// records for those of another server, which begins Grace.
 	markFor = time.Second
 )
 
-// The records are in Secrets, not in ConfigMaps, because one of them has the secrets of the namespace.
+// The records are in Secrets, not in ConfigMaps, because one of them has the secrets of the
+// namespace.
 const (
 	resource   = "secrets"
 	recordType = corev1.SecretType("holdfast/record")
@@ -160,8 +167,9 @@ func (s *store) connect() error {
 		config.QPS = -1 // no limit: the default is 5
 	}
 	if config.Transport == nil {
-		// With HTTP/2 all calls share a connection. A server that stands still behind a load balancer would hold up all of them, until the
-		// connection is given up after 45 s. With HTTP/1.1 a call that is given up ends its connection, and the next one has another.
+		// With HTTP/2 all calls share a connection. A server that stands still behind a load
+		// balancer would hold up all of them, until the connection is given up after 45 s. With
+		// HTTP/1.1 a call that is given up ends its connection, and the next one has another.
 		config.NextProtos = []string{"http/1.1"}
 	}
 	if config.UserAgent == "" {
@@ -184,8 +192,8 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 var plainText = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,37}[a-z0-9])?$`)
 
-// plain returns a text that can be a part of a name and of a label: itself if it can be, or else its hash, which is longer than
-// those.
+// plain returns a text that can be a part of a name and of a label: itself if it can be, or else
+// its hash, which is longer than those.
 func plain(text string) string {
 	if plainText.MatchString(text) {
 		return text
@@ -234,7 +242,8 @@ func (s *store) Open(ctx context.Context) error {
 // Close implements [fallback.Records].
 func (s *store) Close() error { return nil }
 
-// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx
+// ends.
 func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
 		try, cancel := context.WithTimeout(ctx, patience)
@@ -362,8 +371,9 @@ func inParallel(n int, f func(i int) error) []error {
 	return errs
 }
 
-// Swap implements [fallback.Records]. Versions are those of one cluster only, so a change goes by its version. A record that is new says
-// which server it was made for: at another one it begins Grace.
+// Swap implements [fallback.Records]. Versions are those of one cluster only, so a change goes by
+// its version. A record that is new says which server it was made for: at another one it begins
+// Grace.
 func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) ([]bool, error) {
 	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
 		return nil, err

@@ -204,7 +204,8 @@ func watched(config *rest.Config, see func(*http.Request, http.Header)) *rest.Co
 	return config
 }
 
-// The rules of rights.yaml match what a store sends, from the first request on and after the server has noticed them.
+// The rules of rights.yaml match what a store sends, from the first request on and after the server
+// has noticed them.
 func priority(t *testing.T, c *cluster) {
 	var mu sync.Mutex
 	seen := make(map[string]bool)

@@ -34,7 +34,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// A cluster is real API servers on a real etcd, without nodes. Clients are led to one of the servers, as by a load balancer.
+// A cluster is real API servers on a real etcd, without nodes. Clients are led to one of the
+// servers, as by a load balancer.
 type cluster struct {
 	t       *testing.T
 	dir     string
@@ -178,7 +179,8 @@ func (c *cluster) config(user string) *rest.Config {
 	}
 }
 
-// create creates the objects of a manifest as the administrator. The server refuses fields that it does not know.
+// create creates the objects of a manifest as the administrator. The server refuses fields that it
+// does not know.
 func (c *cluster) create(manifest string) {
 	c.t.Helper()
 	s := c.storeOf(c.config(admin), nil)
@@ -273,7 +275,8 @@ func (c *cluster) restart() {
 	}
 }
 
-// stop makes the server stand still that clients are at, with their connections. New ones are led to another one.
+// stop makes the server stand still that clients are at, with their connections. New ones are led
+// to another one.
 func (c *cluster) stop() (heal func()) {
 	c.t.Helper()
 	goOn := c.servers[c.other()].Stop()
@@ -305,7 +308,8 @@ func (c *cluster) injuries() arbitertest.Cluster {
 	return x
 }
 
-// copied stops the cluster, copies its data, and starts it again. back puts the copy in their place.
+// copied stops the cluster, copies its data, and starts it again. back puts the copy in their
+// place.
 func (c *cluster) copied() (back func()) {
 	c.t.Helper()
 	data := filepath.Join(c.dir, "etcd", "data")

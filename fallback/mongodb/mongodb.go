@@ -1,4 +1,5 @@
-// Package mongodb is an arbiter on a replica set of MongoDB, which loses nothing that a majority has acknowledged.
+// Package mongodb is an arbiter on a replica set of MongoDB, which loses nothing that a majority
+// has acknowledged.
 //
 //	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 //	c, err := coord.New(ctx, mongodb.New(client, nil), &coord.Options{Namespace: "orders"})
@@ -34,15 +35,18 @@ type Options struct {
 	// Collection has all records. Empty: "records".
 	Collection string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
+	// s by default): its records may have been deleted while processes use it. For tests, demos and
+	// development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// New returns an arbiter on the replica set of a client, which stays the caller's to disconnect. It does no I/O. opts may be nil. The
-// arbiter is Durable, needs no clock of the store's, and has no messages ([fallback.Mute]).
+// New returns an arbiter on the replica set of a client, which stays the caller's to disconnect. It
+// does no I/O. opts may be nil. The arbiter is Durable, needs no clock of the store's, and has no
+// messages ([fallback.Mute]).
 //
-// Writes have the concern majority with the journal, and reads are linearizable, whatever the client's concerns are.
+// Writes have the concern majority with the journal, and reads are linearizable, whatever the
+// client's concerns are.
 func New(client *mongo.Client, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
@@ -63,7 +67,8 @@ func newStore(client *mongo.Client, opts *Options) *store {
 }
 
 const (
-	// The records of a read are in one answer, which has up to 16 MiB: further ones would not be linearizable.
+	// The records of a read are in one answer, which has up to 16 MiB: further ones would not be
+	// linearizable.
 	maxReads = 10
 	maxBytes = 1 << 20
 
@@ -82,14 +87,16 @@ type store struct {
 	database, collection string
 }
 
-// A document is a record, or the mark, which has no value. Its version is random: no two are the same, also over a restore.
+// A document is a record, or the mark, which has no value. Its version is random: no two are the
+// same, also over a restore.
 type document struct {
 	ID      string `bson:"_id"`
 	Version string `bson:"version"`
 	Value   []byte `bson:"value"`
 }
 
-// markID is that of the mark, a random text. It comes after all records in the order of the index, in which they are read.
+// markID is that of the mark, a random text. It comes after all records in the order of the index,
+// in which they are read.
 const markID = "server"
 
 func recordID(key string) string { return "record/" + key }
@@ -153,7 +160,8 @@ func (s *store) check(ctx context.Context) error {
 // Close implements [fallback.Records].
 func (s *store) Close() error { return nil }
 
-// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx
+// ends.
 func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
 		try, cancel := context.WithTimeout(ctx, patience)
@@ -242,8 +250,9 @@ func inParallel(n int, f func(i int) error) []error {
 	return errs
 }
 
-// Swap implements [fallback.Records]. Versions are those of one server only, so a change goes by its version. A record that is new
-// says which server it was made for: at another one it begins Grace.
+// Swap implements [fallback.Records]. Versions are those of one server only, so a change goes by
+// its version. A record that is new says which server it was made for: at another one it begins
+// Grace.
 func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) ([]bool, error) {
 	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
 		return nil, err

@@ -23,7 +23,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// A server is FerretDB on SQLite, which is sent one command that writes at a time (internal/ferretdb).
+// A server is FerretDB on SQLite, which is sent one command that writes at a time
+// (internal/ferretdb).
 type server struct {
 	t       *testing.T
 	process *storetest.Process

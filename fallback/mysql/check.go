@@ -41,9 +41,10 @@ func look(ctx context.Context, c *sql.Conn, show string) (variables, error) {
 // durable is the identity with Options.Durable, whichever server it is.
 const durable = "durable"
 
-// identity returns an expression that names the server, and what each read begins with. A replica has another identity than its
-// primary: replication does not work with two that are the same. All members of a Galera cluster are one server, and a read there waits
-// for what others have committed.
+// identity returns an expression that names the server, and what each read begins with. A replica
+// has another identity than its primary: replication does not work with two that are the same. All
+// members of a Galera cluster are one server, and a read there waits for what others have
+// committed.
 func (s *store) identity(v variables) (expression, before string) {
 	switch {
 	case v.galera():
@@ -193,8 +194,8 @@ func numberOf(err error) uint16 {
 	return 0
 }
 
-// conflict reports whether another transaction was in the way: a deadlock, or a lock for which this one has waited in vain. It was
-// rolled back.
+// conflict reports whether another transaction was in the way: a deadlock, or a lock for which this
+// one has waited in vain. It was rolled back.
 func conflict(err error) bool {
 	n := numberOf(err)
 	return n == 1213 || n == 1205
@@ -226,7 +227,8 @@ var refusals = map[uint16]string{
 	1054: "the table has other columns (see mysql.Table)",
 }
 
-// denials are what a process that starts need not try again, where it cannot even connect; later they are an outage.
+// denials are what a process that starts need not try again, where it cannot even connect; later
+// they are an outage.
 var denials = map[uint16]string{
 	1044: refusals[1044],
 	1049: refusals[1049],
@@ -241,8 +243,8 @@ func denied(err error) error {
 	return err
 }
 
-// failed tells what an error of a statement says about its execution. Those of the server say that it was not executed, where they
-// are none that may come from a commit.
+// failed tells what an error of a statement says about its execution. Those of the server say that
+// it was not executed, where they are none that may come from a commit.
 func failed(err error) error {
 	text := refusals[numberOf(err)]
 	switch {

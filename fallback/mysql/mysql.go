@@ -1,5 +1,6 @@
-// Package mysql is an arbiter on MySQL, 8 or later, or MariaDB, 10.6 or later, also with Galera: locks with the safety of the database that a
-// service has already, at the speed of a local mutex, since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
+// Package mysql is an arbiter on MySQL, 8 or later, or MariaDB, 10.6 or later, also with Galera:
+// locks with the safety of the database that a service has already, at the speed of a local mutex,
+// since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
 //
 //	config, err := driver.ParseDSN(dsn) // of github.com/go-sql-driver/mysql
 //	...
@@ -26,12 +27,13 @@ import (
 
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
-	// Table is the table of the records, with a database before a dot or without. All namespaces may use the same.
-	// Default: holdfast. Attach creates it, where it is missing, as [Table] says; then the user needs the privilege CREATE.
+	// Table is the table of the records, with a database before a dot or without. All namespaces
+	// may use the same. Default: holdfast. Attach creates it, where it is missing, as [Table] says;
+	// then the user needs the privilege CREATE.
 	Table string
 
-	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have eight.
-	// Default: 4; negative: refused.
+	// Conns is how many connections a process has at most for locks, verification and ownership;
+	// sessions have eight. Default: 4; negative: refused.
 	Conns int
 
 	// Durable says that whichever server takes another one's place has every commit that was
@@ -40,13 +42,15 @@ type Options struct {
 	// processes of the table set it, or none: Attach refuses one that differs.
 	Durable bool
 
-	// ColdStart says that a table without the namespace is new: see README.md. For tests, demos and development.
+	// ColdStart says that a table without the namespace is new: see README.md. For tests, demos and
+	// development.
 	ColdStart bool
 }
 
-// New returns an arbiter on the server that config leads to, and does no I/O. config is one of [driver.ParseDSN] or [driver.NewConfig].
-// The arbiter's connections are its own, so that a service that has used up its pool keeps its locks; the driver logs nothing of them,
-// since errors are returned. opts may be nil.
+// New returns an arbiter on the server that config leads to, and does no I/O. config is one of
+// [driver.ParseDSN] or [driver.NewConfig]. The arbiter's connections are its own, so that a service
+// that has used up its pool keeps its locks; the driver logs nothing of them, since errors are
+// returned. opts may be nil.
 //
 // Errors about config and server come from Attach. The arbiter has no messages ([fallback.Mute]).
 func New(config *driver.Config, opts *Options) fallback.Arbiter {
@@ -136,11 +140,13 @@ func (s *store) connect() error {
 // idleFor is when a connection is closed that is not used: before servers and proxies end it.
 const idleFor = time.Minute
 
-// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones while earlier calls hang.
+// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones
+// while earlier calls hang.
 const pulseConns = 8
 
-// connectFor is for how long a connection may be made, unless the config's Timeout is longer. database/sql makes some for calls that
-// it has kept waiting, without their contexts: a server that has died without a word, or does not greet, would keep their places.
+// connectFor is for how long a connection may be made, unless the config's Timeout is longer.
+// database/sql makes some for calls that it has kept waiting, without their contexts: a server that
+// has died without a word, or does not greet, would keep their places.
 const connectFor = 2 * time.Second
 
 func pool(c connector, conns int) *sql.DB {
@@ -151,15 +157,16 @@ func pool(c connector, conns int) *sql.DB {
 	return p
 }
 
-// connector makes connections on which statements mean the same whatever the server's defaults are. A statement that waits for
-// another transaction, or for a lock of the table, gives up after two seconds: the server does not notice that its client has left.
+// connector makes connections on which statements mean the same whatever the server's defaults are.
+// A statement that waits for another transaction, or for a lock of the table, gives up after two
+// seconds: the server does not notice that its client has left.
 type connector struct {
 	sqldriver.Connector
 	most time.Duration // that a connection may take
 }
 
-// session is one statement, as a process that has given many calls up connects often. MariaDB and MySQL have different names of the
-// isolation: each takes the other's for a comment.
+// session is one statement, as a process that has given many calls up connects often. MariaDB and
+// MySQL have different names of the isolation: each takes the other's for a comment.
 const session = `SET autocommit = 1, time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES', sql_safe_updates = 0,
 	innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, /*M! tx_isolation *//*!80000 transaction_isolation */ = 'READ-COMMITTED',
 	/*M! tx_read_only *//*!80000 transaction_read_only */ = 0`
@@ -198,8 +205,9 @@ const (
 	writing how = false
 )
 
-// do calls f with a connection for a key. Sessions have their own, so that lock calls cannot take those that keep them
-// alive. A connection that the server has ended shows when it is used: then f is called with another one.
+// do calls f with a connection for a key. Sessions have their own, so that lock calls cannot take
+// those that keep them alive. A connection that the server has ended shows when it is used: then f
+// is called with another one.
 func (s *store) do(ctx context.Context, key string, h how, f func(*sql.Conn) error) (err error) {
 	p := s.work
 	if strings.HasSuffix(key, "/s") {
@@ -215,7 +223,8 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*sql.Conn) err
 		}
 		err = f(c)
 		if readOnly(err) {
-			// The name in the config may lead to the new primary by now, and this connection does not.
+			// The name in the config may lead to the new primary by now, and this connection does
+			// not.
 			_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
 		}
 		_ = c.Close()

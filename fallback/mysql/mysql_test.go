@@ -66,7 +66,8 @@ func TestMySQL_NoTwoHolders(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
-// A replica that lacks transactions is promoted, and the primary of before goes on for a while, beside it.
+// A replica that lacks transactions is promoted, and the primary of before goes on for a while,
+// beside it.
 func TestMySQL_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -82,7 +83,8 @@ func TestMySQL_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
 	})
 }
 
-// Old files are put back under the server that wrote them, while processes hold locks, as README.md says to do it.
+// Old files are put back under the server that wrote them, while processes hold locks, as README.md
+// says to do it.
 func TestMySQL_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -149,8 +151,9 @@ func TestMySQL_ARestartHasNoGrace(t *testing.T) {
 	}
 }
 
-// A replica that takes the primary's place has not got the last lock. Then the old primary comes back as a replica of it, and takes
-// its place in turn: both are noticed, though the server is one that there was before.
+// A replica that takes the primary's place has not got the last lock. Then the old primary comes
+// back as a replica of it, and takes its place in turn: both are noticed, though the server is one
+// that there was before.
 func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -189,7 +192,8 @@ func TestMySQL_APromotionIsNoticed_AndTheWayBack(t *testing.T) {
 	look("after the way back", true)
 }
 
-// Old files under the server that wrote them tell by themselves of nothing: the process that has seen newer ones does.
+// Old files under the server that wrote them tell by themselves of nothing: the process that has
+// seen newer ones does.
 func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -207,7 +211,8 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	if r.Grace == 0 || l.Grace == 0 || l.Dead {
 		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
 	}
-	// Whoever restores one tells of it by taking the mark away: then no process needs to have seen newer data.
+	// Whoever restores one tells of it by taking the mark away: then no process needs to have seen
+	// newer data.
 	s.unmark()
 	if r := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 1) }); r.Grace == 0 {
 		t.Errorf("Grace without the mark: %+v", r)

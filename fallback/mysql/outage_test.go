@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A server dies without a word, and calls that were given up have left dials of it to database/sql. Once another one answers at its
-// address, sessions are renewed.
+// A server dies without a word, and calls that were given up have left dials of it to database/sql.
+// Once another one answers at its address, sessions are renewed.
 func TestMySQL_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -70,7 +70,8 @@ func TestMySQL_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 	}
 }
 
-// A gone is the connection of a process that vanishes once it has sent a statement: its server never hears of it again.
+// A gone is the connection of a process that vanishes once it has sent a statement: its server
+// never hears of it again.
 type gone struct {
 	net.Conn
 	armed *atomic.Bool
@@ -114,7 +115,8 @@ func (c gone) Close() error {
 	return c.Conn.Close()
 }
 
-// A process vanishes in the middle of an Unlock of several partitions. It leaves none of them locked.
+// A process vanishes in the middle of an Unlock of several partitions. It leaves none of them
+// locked.
 func TestMySQL_AProcessThatVanishesLocksNoRecords(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)

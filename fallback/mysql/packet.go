@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// packets are what is known of max_allowed_packet: a statement that is larger the server does not take, and it may end the connection
-// without a word. A connection goes by what the server had when it began.
+// packets are what is known of max_allowed_packet: a statement that is larger the server does not
+// take, and it may end the connection without a word. A connection goes by what the server had when
+// it began.
 type packets struct {
 	now   atomic.Int64 // as the server has told last; 0: not yet
 	least atomic.Int64 // of all that was told
@@ -32,7 +33,8 @@ func (p *packets) saw(n int64) {
 // head is more than a statement has besides records.
 const head = 2048
 
-// sizeOf returns how many bytes a record takes in a statement, or a few more: the driver writes values in quotation marks.
+// sizeOf returns how many bytes a record takes in a statement, or a few more: the driver writes
+// values in quotation marks.
 func sizeOf(key string, value []byte) int64 {
 	escaped := 0
 	for _, b := range value {
@@ -78,7 +80,8 @@ func (p *packets) agreed(ctx context.Context, c *sql.Conn, size int64) error {
 	return c.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
-// parts divides writes into those of one statement each: updates, then inserts. The largest has room, alone.
+// parts divides writes into those of one statement each: updates, then inserts. The largest has
+// room, alone.
 func (p *packets) parts(updates, inserts []write) (all []part) {
 	limit := p.least.Load()
 	split := func(list []write, of func([]write) part) {

@@ -8,8 +8,8 @@ import (
 
 // differs refuses a mark of processes with another Options.Durable. If each wrote its own, the
 // namespaces would be in Grace again and again, or for good. A process that has seen its own mark
-// takes it back, over one Grace: a release before writes its mark over any, even a command that looks
-// once, and a process that is at work would lose all its locks to it.
+// takes it back, over one Grace: a release before writes its mark over any, even a command that
+// looks once, and a process that is at work would lose all its locks to it.
 func (s *store) differs(server string) error {
 	theirs, ours, do := "without Options.Durable", "sets it", "leave it out"
 	if server == durable {
@@ -19,8 +19,8 @@ func (s *store) differs(server string) error {
 		s.opts.Table, theirs, ours, do, s.opts.Table, markName)
 }
 
-// rivals are the marks of processes with another Options.Durable that this one, at work, has found in
-// the place of its own.
+// rivals are the marks of processes with another Options.Durable that this one, at work, has found
+// in the place of its own.
 type rivals struct {
 	mu      sync.Mutex // protects what follows
 	version int64      // of the last one
@@ -28,8 +28,8 @@ type rivals struct {
 	before  time.Time  // when another one was found before
 }
 
-// rivalsFor is for how long a rival counts. One that runs takes the mark with each look, which it has
-// every few seconds.
+// rivalsFor is for how long a rival counts. One that runs takes the mark with each look, which it
+// has every few seconds.
 const rivalsFor = time.Minute
 
 func (r *rivals) saw(version int64) {
@@ -47,8 +47,9 @@ func (r *rivals) atWork() bool {
 	return !r.before.IsZero() && time.Since(r.before) < rivalsFor
 }
 
-// adviseOnRivals tells of processes with another Options.Durable that run beside this one. To refuse
-// them here would end all locks of this process, for an older command that looks again and again.
+// adviseOnRivals tells of processes with another Options.Durable that run beside this one. To
+// refuse them here would end all locks of this process, for an older command that looks again and
+// again.
 func (s *store) adviseOnRivals() []string {
 	if !s.rivals.atWork() {
 		return nil

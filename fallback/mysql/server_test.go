@@ -112,7 +112,8 @@ type server struct {
 	saved    string // the directory of a member that has stopped following, or empty
 }
 
-// startServer starts a server with its defaults and a user "app" that may use the database "hf", and nothing else.
+// startServer starts a server with its defaults and a user "app" that may use the database "hf",
+// and nothing else.
 func startServer(t *testing.T, settings ...string) *server {
 	t.Helper()
 	template.once.Do(func() { template.err = newTemplate() })

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A replica is no primary, also for a user who may write there: a client that is led there waits for better times. The connection is
-// given up, as the address may lead elsewhere.
+// A replica is no primary, also for a user who may write there: a client that is led there waits
+// for better times. The connection is given up, as the address may lead elsewhere.
 func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -110,8 +110,8 @@ func TestMySQL_AnOlderProcessTakesTheMark(t *testing.T) {
 }
 
 // Processes with and without Durable run side by side, after the mark was deleted too early: all
-// namespaces are in Grace, and each of them says why. One mark, as an older command leaves it, is no
-// such process.
+// namespaces are in Grace, and each of them says why. One mark, as an older command leaves it, is
+// no such process.
 func TestMySQL_RivalsAreTold(t *testing.T) {
 	s := startServer(t)
 	one := storetest.Attach(t, New(s.config("app"), &Options{ColdStart: true}))
@@ -252,8 +252,8 @@ func TestMySQL_TooManySessions(t *testing.T) {
 	storetest.TooManySessions(t, st, 1<<21)
 }
 
-// A record is written as soon as the server takes it, by connections of before as well; and one that its quotation marks make too large
-// is refused.
+// A record is written as soon as the server takes it, by connections of before as well; and one
+// that its quotation marks make too large is refused.
 func TestMySQL_APacketThatIsRaised(t *testing.T) {
 	s := startServer(t, "--max-allowed-packet=1M")
 	st := newStore(s.config("app"), nil)
@@ -305,8 +305,8 @@ func TestMySQL_APacketThatIsRaised(t *testing.T) {
 	}
 }
 
-// A transaction of others that holds a record, and a lock of the whole table as backups take it, hold calls up and nothing else: what
-// was given up is not executed minutes later.
+// A transaction of others that holds a record, and a lock of the whole table as backups take it,
+// hold calls up and nothing else: what was given up is not executed minutes later.
 func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// options are those of a role that owns a schema and nothing else. Nothing was lost: the server has just begun.
+// options are those of a role that owns a schema and nothing else. Nothing was lost: the server has
+// just begun.
 func options() *postgres.Options { return &postgres.Options{Table: "hf.locks", ColdStart: true} }
 
 func TestPostgresConforms(t *testing.T) {

@@ -63,7 +63,8 @@ func TestPostgres_ARestartHasNoGrace(t *testing.T) {
 	}
 }
 
-// Old files under the server that wrote them tell by themselves of nothing: the process that has seen newer ones does.
+// Old files under the server that wrote them tell by themselves of nothing: the process that has
+// seen newer ones does.
 func TestPostgres_ARestoredBackupIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -126,7 +127,8 @@ func TestPostgres_RefusesServersThatLose(t *testing.T) {
 	refused("fsync", options(), "app")
 }
 
-// A new server's first namespace is new as soon as the server has been up for Q. ColdStart does not wait.
+// A new server's first namespace is new as soon as the server has been up for Q. ColdStart does not
+// wait.
 func TestPostgres_TheFirstStart(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -150,8 +152,8 @@ func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
 	}
 }
 
-// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of its commits, and while one of them is cut
-// off from it for longer than its session lasts.
+// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of
+// its commits, and while one of them is cut off from it for longer than its session lasts.
 func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -168,7 +170,8 @@ func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
-// A standby that lacks commits is promoted, and the primary of before goes on for a while, beside it.
+// A standby that lacks commits is promoted, and the primary of before goes on for a while, beside
+// it.
 func TestPostgres_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -184,8 +187,8 @@ func TestPostgres_NoTwoHoldersBesideADeposedPrimary(t *testing.T) {
 	})
 }
 
-// A primary whose synchronous standby is away may have been deposed. It has heard of no session that was opened, and of no renewal, since then, so
-// nothing that it says of a death counts.
+// A primary whose synchronous standby is away may have been deposed. It has heard of no session
+// that was opened, and of no renewal, since then, so nothing that it says of a death counts.
 func TestPostgres_ASynchronousPrimaryAloneDeclaresNobodyDead(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -219,8 +222,9 @@ func TestPostgres_ASynchronousPrimaryAloneDeclaresNobodyDead(t *testing.T) {
 	}
 }
 
-// Old files are put back under the server that wrote them, and the table is emptied before processes that hold locks reach it. Without that a
-// process that has seen less than the copy has may ask first, and gets a token that was there before (docs/protocol.md, "Old data").
+// Old files are put back under the server that wrote them, and the table is emptied before
+// processes that hold locks reach it. Without that a process that has seen less than the copy has
+// may ask first, and gets a token that was there before (docs/protocol.md, "Old data").
 func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)

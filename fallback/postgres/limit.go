@@ -12,12 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// connectFor is for how long a server may be dialled, with its greeting, where the config has no connect_timeout.
+// connectFor is for how long a server may be dialled, with its greeting, where the config has no
+// connect_timeout.
 const connectFor = 2 * time.Second
 
-// limit limits how long a connection has a place in a pool that serves no call: while it is made, and after a call was given up.
-// A server that has died without a word would keep it for 2 minutes, which is pgxpool's own limit, and for 15 seconds, which are
-// pgconn's: to ask the server to cancel the statement, and to hear what it still says.
+// limit limits how long a connection has a place in a pool that serves no call: while it is made,
+// and after a call was given up. A server that has died without a word would keep it for 2 minutes,
+// which is pgxpool's own limit, and for 15 seconds, which are pgconn's: to ask the server to cancel
+// the statement, and to hear what it still says.
 func limit(c *pgx.ConnConfig) {
 	if c.ConnectTimeout <= 0 {
 		c.ConnectTimeout = connectFor

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// first and second are partitions of the records p10 and p2: in this order by their keys, and in the
-// other one in the table, which is filled by number.
+// first and second are partitions of the records p10 and p2: in this order by their keys, and in
+// the other one in the table, which is filled by number.
 const first, second = 10, 2
 
 // A write of several records locks them in the order of their keys, in whatever order the caller

@@ -20,7 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A way leads to a server. When the server has died without a word, nothing answers, and nothing is refused.
+// A way leads to a server. When the server has died without a word, nothing answers, and nothing is
+// refused.
 type way struct {
 	lines storetest.Lines
 	line  *storetest.Line
@@ -73,7 +74,8 @@ func (w *way) attach(t *testing.T, s *server) fallback.Namespace {
 	return n
 }
 
-// soon is less than pgconn and pgxpool give a server that has died, which are 15 seconds and 2 minutes.
+// soon is less than pgconn and pgxpool give a server that has died, which are 15 seconds and 2
+// minutes.
 const soon = 10 * time.Second
 
 // renew renews as coord does, for which a call may take long.
@@ -87,8 +89,8 @@ func renew(t *testing.T, n fallback.Namespace, d time.Duration) error {
 // sessionConns is how many connections a process has for sessions.
 const sessionConns = 8
 
-// A server dies without a word, and calls that were given up have dialled it. Once another one answers at its address, sessions
-// are renewed at once, and not after all of these dials.
+// A server dies without a word, and calls that were given up have dialled it. Once another one
+// answers at its address, sessions are renewed at once, and not after all of these dials.
 func TestPostgres_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -143,7 +145,8 @@ func TestPostgres_ASlowServerNeedsAConnectTimeout(t *testing.T) {
 	}
 }
 
-// The server dies under a call: its connection hangs, and so does the request to cancel. Close waits for neither for long.
+// The server dies under a call: its connection hangs, and so does the request to cancel. Close
+// waits for neither for long.
 func TestPostgres_CloseLeavesADeadServerSoon(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)
@@ -198,7 +201,8 @@ func TestPostgres_ConnectionsOfTheConfig(t *testing.T) {
 	}
 }
 
-// The address leads to a standby for a while, as after a failover. Connections that were made meanwhile do not stay.
+// The address leads to a standby for a while, as after a failover. Connections that were made
+// meanwhile do not stay.
 func TestPostgres_AStandbyIsLeft(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)

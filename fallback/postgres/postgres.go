@@ -1,5 +1,6 @@
-// Package postgres is an arbiter on PostgreSQL, 13 or later: locks with the safety of the database that a service has already, at the
-// speed of a local mutex, since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
+// Package postgres is an arbiter on PostgreSQL, 13 or later: locks with the safety of the database
+// that a service has already, at the speed of a local mutex, since a node asks it for one renewal
+// and one read in [coord.Options].RenewEvery.
 //
 //	config, err := pgxpool.ParseConfig(dsn)
 //	...
@@ -25,28 +26,32 @@ import (
 
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
-	// Table is the table of the records, with a schema before a dot or without. All namespaces may use the same.
-	// Default: holdfast. Attach creates it, where it is missing, as [Table] says; then the role needs the privilege to create
-	// tables in the schema.
+	// Table is the table of the records, with a schema before a dot or without. All namespaces may
+	// use the same. Default: holdfast. Attach creates it, where it is missing, as [Table] says;
+	// then the role needs the privilege to create tables in the schema.
 	Table string
 
-	// Conns is how many connections a process has at most for locks, verification and ownership; sessions have eight, and messages
-	// one. Default: 4; negative: refused.
+	// Conns is how many connections a process has at most for locks, verification and ownership;
+	// sessions have eight, and messages one. Default: 4; negative: refused.
 	Conns int
 
-	// Listen tells how to connect for messages (LISTEN). It is needed where New's config leads through a pooler in
-	// transaction or statement mode, such as pgbouncer's, which loses them. Nil: as New's config.
+	// Listen tells how to connect for messages (LISTEN). It is needed where New's config leads
+	// through a pooler in transaction or statement mode, such as pgbouncer's, which loses them.
+	// Nil: as New's config.
 	Listen *pgx.ConnConfig
 
-	// Mute leaves messages out. A caller that waits for a key of the arbiter asks again every coord.Options.RetryEvery.
+	// Mute leaves messages out. A caller that waits for a key of the arbiter asks again every
+	// coord.Options.RetryEvery.
 	Mute bool
 
-	// ColdStart says that a server without the namespace is new: see README.md. For tests, demos and development.
+	// ColdStart says that a server without the namespace is new: see README.md. For tests, demos
+	// and development.
 	ColdStart bool
 }
 
-// New returns an arbiter on the server that config leads to, and does no I/O. config is one of [pgxpool.ParseConfig]. The arbiter's
-// connections are its own, so that a service that has used up its pool keeps its locks. opts may be nil.
+// New returns an arbiter on the server that config leads to, and does no I/O. config is one of
+// [pgxpool.ParseConfig]. The arbiter's connections are its own, so that a service that has used up
+// its pool keeps its locks. opts may be nil.
 //
 // Errors about config and server come from Attach.
 func New(config *pgxpool.Config, opts *Options) fallback.Arbiter {
@@ -126,7 +131,8 @@ func (s *store) connect() error {
 	return nil
 }
 
-// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones while earlier calls hang.
+// pulseConns is how many connections sessions have at most: one or two, as a rule, and further ones
+// while earlier calls hang.
 const pulseConns = 8
 
 func (s *store) pool(conns int32) (*pgxpool.Pool, error) {
@@ -160,8 +166,9 @@ const (
 	writing how = false
 )
 
-// do calls f with a connection for a key. Sessions have their own, so that lock calls cannot take those that keep them
-// alive. A connection that the server has ended shows when it is used: then f is called with another one.
+// do calls f with a connection for a key. Sessions have their own, so that lock calls cannot take
+// those that keep them alive. A connection that the server has ended shows when it is used: then f
+// is called with another one.
 func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn) error) (err error) {
 	p := s.work
 	if strings.HasSuffix(key, "/s") {

@@ -18,8 +18,9 @@ import (
 // quoted returns a table's name as SQL has it.
 func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
-// Table returns the statement that creates the table of the records, for a migration. Half of each page is free at first, and no
-// index has what changes, so an update leaves the indexes alone (HOT).
+// Table returns the statement that creates the table of the records, for a migration. Half of each
+// page is free at first, and no index has what changes, so an update leaves the indexes alone
+// (HOT).
 func Table(table string) string { return create(quoted(table)) }
 
 func create(table string) string {
@@ -30,14 +31,14 @@ func create(table string) string {
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)`
 }
 
-// server names the server. A restart loses nothing, and leaves it; a promotion and a recovery to a point in time begin another
-// timeline. A standby has no place to write, and answers with an error.
+// server names the server. A restart loses nothing, and leaves it; a promotion and a recovery to a
+// point in time begin another timeline. A standby has no place to write, and answers with an error.
 const server = `(SELECT system_identifier FROM pg_control_system())::text || '/' || ` + timeline
 
 const timeline = `substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)`
 
-// updates is update of several records. It locks them in the order of their keys, whatever the plan,
-// so that two of them do not each wait for the other.
+// updates is update of several records. It locks them in the order of their keys, whatever the
+// plan, so that two of them do not each wait for the other.
 type statements struct {
 	table, view, load, update, updates, insert string
 
@@ -89,7 +90,8 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	return value, err
 }
 
-// Load implements [fallback.Records]. The server takes its snapshot of the table before it reads the clock.
+// Load implements [fallback.Records]. The server takes its snapshot of the table before it reads
+// the clock.
 func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, err error) {
 	err = s.do(ctx, keys[0], reading, func(c *pgxpool.Conn) error {
 		look, err = s.read(ctx, c, keys)

@@ -22,7 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
-// A server is a PostgreSQL of the machine, with a socket that stays where it is whichever process serves it.
+// A server is a PostgreSQL of the machine, with a socket that stays where it is whichever process
+// serves it.
 type server struct {
 	t     *testing.T
 	bin   string
@@ -34,7 +35,8 @@ type server struct {
 	made  int    // data directories
 }
 
-// startServer starts a server with its defaults and a role "app" that owns the schema "hf", and nothing else.
+// startServer starts a server with its defaults and a role "app" that owns the schema "hf", and
+// nothing else.
 func startServer(t *testing.T, settings ...string) *server {
 	t.Helper()
 	bin, err := dbserver.FindPostgres()

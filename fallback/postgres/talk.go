@@ -30,8 +30,8 @@ func channel(name string) string {
 	return "holdfast_" + hex.EncodeToString(sum[:16])
 }
 
-// Send implements [fallback.Messenger]. A commit with a notification waits for the commits of all others, so messages are
-// sent apart from the records.
+// Send implements [fallback.Messenger]. A commit with a notification waits for the commits of all
+// others, so messages are sent apart from the records.
 func (t *talker) Send(ctx context.Context, all []fallback.Mail) error {
 	names, texts := make([]string, len(all)), make([]string, len(all))
 	for i, m := range all {
@@ -159,7 +159,8 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 	if err != nil {
 		return c, failed(err)
 	}
-	// From another connection: what a connection sends itself comes with the answer, also through a pooler.
+	// From another connection: what a connection sends itself comes with the answer, also through a
+	// pooler.
 	if err := t.Send(ctx, []fallback.Mail{{Channel: channels[0]}}); err != nil {
 		return c, err
 	}

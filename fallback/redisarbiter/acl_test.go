@@ -22,7 +22,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// readmeACL is the rule of README's user for namespaces that begin with prefix, without its name and password.
+// readmeACL is the rule of README's user for namespaces that begin with prefix, without its name
+// and password.
 func readmeACL(t *testing.T, prefix string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")

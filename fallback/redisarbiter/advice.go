@@ -149,12 +149,13 @@ func adviceOnResults(info map[string]string, addr string) []string {
 		serverName(addr), policy, limit)}
 }
 
-// promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has taken over: some 2 s, measured, to 4 s.
+// promotes is how long a replica takes in a Redis Cluster, after cluster-node-timeout, until it has
+// taken over: some 2 s, measured, to 4 s.
 const promotes = 4 * time.Second
 
-// adviceOnCluster is about a Redis Cluster with replicas whose servers miss one of them for longer than
-// locks last without it, or refuse all keys while one is away. It does not ask again where CONFIG is
-// not permitted.
+// adviceOnCluster is about a Redis Cluster with replicas whose servers miss one of them for longer
+// than locks last without it, or refuse all keys while one is away. It does not ask again where
+// CONFIG is not permitted.
 func (n *redisSpace) adviceOnCluster(ctx context.Context, c *redis.ClusterClient, with, without int) (advice []string) {
 	if with == 0 || n.noConfig.Load() {
 		return nil
@@ -176,7 +177,8 @@ func (n *redisSpace) adviceOnCluster(ctx context.Context, c *redis.ClusterClient
 // maxRenewEvery is the longest default of how often a session is renewed.
 const maxRenewEvery = 5 * time.Second / 2
 
-// timeoutAdvice is about a cluster-node-timeout in milliseconds, for sessions that rely on their leases for so long at most.
+// timeoutAdvice is about a cluster-node-timeout in milliseconds, for sessions that rely on their
+// leases for so long at most.
 func timeoutAdvice(timeout string, lease time.Duration) []string {
 	ms, err := strconv.Atoi(timeout)
 	t := lease * 10 / 11                      // lease is T + M

@@ -88,8 +88,8 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 	}
 }
 
-// A server that evicts only what expires loses no locks, but results: of that a process is told that
-// keeps some, and not one that only locks, or publishes the key of an observer.
+// A server that evicts only what expires loses no locks, but results: of that a process is told
+// that keeps some, and not one that only locks, or publishes the key of an observer.
 func TestAdvice_ResultsThatMayBeEvicted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
@@ -131,7 +131,8 @@ func TestAdvice_AServerWhoseScriptsWaitForNoReplica(t *testing.T) {
 	}
 }
 
-// A replica of a Redis Cluster takes over after cluster-node-timeout and some seconds. By default that is longer than locks last.
+// A replica of a Redis Cluster takes over after cluster-node-timeout and some seconds. By default
+// that is longer than locks last.
 func TestAdvice_AFailoverThatTakesLongerThanLocksLast(t *testing.T) {
 	for _, x := range []struct {
 		timeout string

@@ -102,8 +102,9 @@ func checkServer(ctx context.Context, c redis.Cmdable, observes bool, more func(
 	return guarded, checkClock(clock)
 }
 
-// readInfo returns what a server tells of itself. If it does not permit INFO, that is what other commands tell: HELLO, which
-// is always permitted, and CONFIG, if it is. What more adds, if it is not nil, is asked in the same round trip.
+// readInfo returns what a server tells of itself. If it does not permit INFO, that is what other
+// commands tell: HELLO, which is always permitted, and CONFIG, if it is. What more adds, if it is
+// not nil, is asked in the same round trip.
 func readInfo(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) (map[string]string, error) {
 	var text strings.Builder
 	var told []*redis.StringCmd
@@ -171,7 +172,8 @@ func otherInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) 
 	return info, nil
 }
 
-// checkClock refuses a server with a clock far ahead of this process's. A new namespace has no epoch yet that would tell.
+// checkClock refuses a server with a clock far ahead of this process's. A new namespace has no
+// epoch yet that would tell.
 func checkClock(told *redis.TimeCmd) error {
 	theirs, err := told.Result()
 	if err != nil {
@@ -237,8 +239,8 @@ func atLeast(version string, want ...int) bool {
 	return true
 }
 
-// forGood tells whether an answer to INFO says that it will never be told. A server that is busy or loads its data, or a
-// password that is wrong, must not decide whether a namespace is guarded.
+// forGood tells whether an answer to INFO says that it will never be told. A server that is busy or
+// loads its data, or a password that is wrong, must not decide whether a namespace is guarded.
 func forGood(text string) bool {
 	return strings.HasPrefix(text, "NOPERM") || strings.Contains(text, "is not supported") || // as miniredis puts it
 		strings.HasPrefix(text, "ERR ") && !strings.Contains(text, "max number of clients")
@@ -246,8 +248,8 @@ func forGood(text string) bool {
 
 var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
 
-// refusals are answers of a server that trying again does not change, by what is in their text, with the setting to
-// look at. A script wraps the text of the command that failed in it.
+// refusals are answers of a server that trying again does not change, by what is in their text,
+// with the setting to look at. A script wraps the text of the command that failed in it.
 var refusals = []struct {
 	text, setting string
 	is            error
@@ -262,8 +264,8 @@ var refusals = []struct {
 	{"NOEPOCH", fallback.EpochSetting, fallback.ErrRefused},
 }
 
-// errDenied says that the server does not let the client in. A password that is rotated may be right
-// again soon, so this is an outage like any other, but for a process that starts.
+// errDenied says that the server does not let the client in. A password that is rotated may be
+// right again soon, so this is an outage like any other, but for a process that starts.
 var errDenied = fmt.Errorf("fallback: %w: the server does not let the client in", fallback.ErrDenied)
 
 // denials are answers of such a server.

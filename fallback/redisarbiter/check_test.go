@@ -118,7 +118,8 @@ func TestAttachToAReplica(t *testing.T) {
 	use(t, attach(t, c, cold))
 }
 
-// A replica may be behind: what it says of a record counts no more than a write to it, however many are read at once.
+// A replica may be behind: what it says of a record counts no more than a write to it, however many
+// are read at once.
 func TestVerify_AReplicaDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.Start(t), redistest.Start(t)

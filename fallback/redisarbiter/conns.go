@@ -63,8 +63,8 @@ func newConns(c, background redis.UniversalClient) *conns {
 // failoverAddr is the address in the options of a client that asks Sentinel.
 const failoverAddr = "FailoverClient"
 
-// connect begins to make the first connection for sessions, which is needed soon: to a slow server that
-// takes several round trips. It does not wait.
+// connect begins to make the first connection for sessions, which is needed soon: to a slow server
+// that takes several round trips. It does not wait.
 func (x *conns) connect(ctx context.Context, calls *workers.Pool) {
 	if c, ok := x.pulse.(*redis.Client); ok && x.own && x.chase == nil {
 		calls.Go(func() { _ = c.Ping(ctx).Err() }) // whatever is wrong, the first call finds out
@@ -139,7 +139,8 @@ func (x *conns) close() {
 }
 
 // chase keeps our own connections at the primary that Sentinel names. The caller's client does so
-// for its own pool only, and a deposed primary that still acknowledges must not keep a session alive.
+// for its own pool only, and a deposed primary that still acknowledges must not keep a session
+// alive.
 type chase struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error) // asks Sentinel
 

@@ -19,7 +19,8 @@ import (
 )
 
 // Sentinel has made another server the primary, and the old one goes on acknowledging: it must not
-// keep a session alive. The dialer of a client that asks Sentinel leads to the primary that this names.
+// keep a session alive. The dialer of a client that asks Sentinel leads to the primary that this
+// names.
 func TestADeposedPrimaryKeepsNoSessionAlive(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t), redistest.Start(t)
@@ -100,7 +101,8 @@ func TestNegativeReplicasAreRefused(t *testing.T) {
 	}
 }
 
-// go-redis dials once a second only after many failures: a session is to be renewed as soon as the server is back.
+// go-redis dials once a second only after many failures: a session is to be renewed as soon as the
+// server is back.
 func TestAServerThatIsBackIsNoticedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes")

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// Demote of a partition with many holds takes the server few commands, or it would hold up all others.
+// Demote of a partition with many holds takes the server few commands, or it would hold up all
+// others.
 func TestRedis_DemoteOfManyRowsIsFewCommands(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

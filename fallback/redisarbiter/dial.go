@@ -8,11 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redialing lets a client dial again with its next call, however often that has failed. go-redis counts the failures of a pool, and after as
-// many as it may have connections it dials once a second only, and fails all calls meanwhile: a renewal may be that late then, when the server is
-// back. So what could not be dialed is a connection to go-redis, which fails when it is first used, with the same error.
+// redialing lets a client dial again with its next call, however often that has failed. go-redis
+// counts the failures of a pool, and after as many as it may have connections it dials once a
+// second only, and fails all calls meanwhile: a renewal may be that late then, when the server is
+// back. So what could not be dialed is a connection to go-redis, which fails when it is first used,
+// with the same error.
 //
-// The client of a cluster asks meanwhile which server has which slots: so the call finds it when it is tried again, and not only the next one.
+// The client of a cluster asks meanwhile which server has which slots: so the call finds it when it
+// is tried again, and not only the next one.
 type redialing struct{ failed func(context.Context) }
 
 func (redialing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }

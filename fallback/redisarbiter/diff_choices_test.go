@@ -38,8 +38,9 @@ var deck = func() (all []move) {
 	return all
 }()
 
-// random chooses a sequence of operations. Half of them have few kinds of moves: what takes many of the same kind, as a queue of
-// sessions, is rare where there are all. (That is swarm testing, by Groce and others.)
+// random chooses a sequence of operations. Half of them have few kinds of moves: what takes many of
+// the same kind, as a queue of sessions, is rare where there are all. (That is swarm testing, by
+// Groce and others.)
 func (x *twins) random(choices *rand.Rand) []byte {
 	all := slices.Clone(deck)
 	for _, s := range stories { // which are about the server's clock
@@ -61,7 +62,8 @@ func (x *twins) random(choices *rand.Rand) []byte {
 	return data
 }
 
-// checkRandomly runs random sequences for a while; three of four have the moves of a deck alone, if there is one.
+// checkRandomly runs random sequences for a while; three of four have the moves of a deck alone, if
+// there is one.
 func (x *twins) checkRandomly(t *testing.T, mostly []move) {
 	t.Helper()
 	seed := rand.Uint64()

@@ -15,15 +15,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
-// Injuries to both twins, and the comparison of their states. Fields are as in lua/state.lua and lua/sessions.lua.
+// Injuries to both twins, and the comparison of their states. Fields are as in lua/state.lua and
+// lua/sessions.lua.
 
 func recordKey(p uint32) string            { return fmt.Sprintf("{ns:p%d}", p) }
 func queueKey(p uint32, key string) string { return recordKey(p) + ":w:" + key }
 
 const sessionsKey = "{ns:s}"
 
-// onPartition injures a partition. Before that both look at it, so that what they have not noticed yet does not make a
-// difference. redis is told the record's numbers: epoch, seq, grace, from, revoked.
+// onPartition injures a partition. Before that both look at it, so that what they have not noticed
+// yet does not make a difference. redis is told the record's numbers: epoch, seq, grace, from,
+// revoked.
 func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallback.Partition), redis func(m []string)) (string, error) {
 	p := x.target().p
 	if d, err := both(x, fmt.Sprintf("%s(%d)", what, p), func(n fallback.Namespace) (fallback.Record, error) { return n.Load(ctx, p) }, plainRecord); d != "" || err != nil {
@@ -44,8 +46,9 @@ func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallb
 	return "", x.client.HSet(ctx, recordKey(p), "m", strings.Join(m, " ")).Err()
 }
 
-// anotherMillisecond is waited for before a Grace gets another end. An end that is too late is replaced by one that is a whole Grace
-// from now, and each twin has a clock of its own: in the millisecond in which Grace began, one of them may find the end it had.
+// anotherMillisecond is waited for before a Grace gets another end. An end that is too late is
+// replaced by one that is a whole Grace from now, and each twin has a clock of its own: in the
+// millisecond in which Grace began, one of them may find the end it had.
 func anotherMillisecond() { time.Sleep(2 * time.Millisecond) }
 
 func (x *twins) endGrace(ctx context.Context) (string, error) {
@@ -84,7 +87,8 @@ func (x *twins) stepBack(ctx context.Context) (string, error) {
 	})
 }
 
-// stepBackQueue makes those that wait have come in an hour from now: the order stays the one in which they came. Memory's has no times.
+// stepBackQueue makes those that wait have come in an hour from now: the order stays the one in
+// which they came. Memory's has no times.
 func (x *twins) stepBackQueue(ctx context.Context) (string, error) {
 	at := x.target()
 	key, _ := fallback.Split(at.key)
@@ -225,7 +229,8 @@ func (x *twins) renameSessionsServer(ctx context.Context) (string, error) {
 	return "", x.client.HSet(ctx, sessionsKey, "i", "another").Err()
 }
 
-// loseSessions makes both format the namespace anew: Redis with the next Renew, Memory with any operation.
+// loseSessions makes both format the namespace anew: Redis with the next Renew, Memory with any
+// operation.
 func (x *twins) loseSessions(ctx context.Context) (string, error) {
 	x.log = append(x.log, "lost(sessions)")
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { *s = fallback.Sessions{} })

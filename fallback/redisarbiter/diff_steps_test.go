@@ -33,7 +33,8 @@ func inOrder(steps ...move) move {
 	}
 }
 
-// The other names that stories are about. What the malformed ones say is of a later version, as far as this one knows.
+// The other names that stories are about. What the malformed ones say is of a later version, as far
+// as this one knows.
 var (
 	read1, read2, read3 = fallback.SharedName("k", "1"), fallback.SharedName("k", "2"), fallback.SharedName("k", "3")
 	one3, two3          = fallback.PermitsName("k", 1, 3, "1"), fallback.PermitsName("k", 2, 3, "2")
@@ -202,7 +203,8 @@ func (x *twins) guarded(ctx context.Context, g fallback.Guardians) (string, erro
 	}, identity)
 }
 
-// buries lets all sets of voters vote about a session with three guardians, which begins anew after each time.
+// buries lets all sets of voters vote about a session with three guardians, which begins anew after
+// each time.
 func buries(x *twins, ctx context.Context) (string, error) {
 	g := fallback.Guardians{Version: 5, Set: diffGuardians[1:4]}
 	for which := range 2 << len(diffGuardians) {
@@ -406,7 +408,8 @@ func (x *twins) readsMany(ctx context.Context) (string, error) {
 	return x.verifies(ctx, []fallback.Read{{Partition: 1}, {Partition: 0}})
 }
 
-// readsMost is readsMany of so many that most are read by plain commands: the records that are neither the first nor the last one.
+// readsMost is readsMany of so many that most are read by plain commands: the records that are
+// neither the first nor the last one.
 func (x *twins) readsMost(ctx context.Context) (string, error) {
 	reads := make([]fallback.Read, 2*redisarbiter.PlainFrom)
 	for i := range reads {
@@ -427,7 +430,8 @@ func (x *twins) opensSeen(ctx context.Context) (string, error) {
 	}, identity)
 }
 
-// stored checks that an entry that was looked at has no expiry that is later than a renewal now would give it.
+// stored checks that an entry that was looked at has no expiry that is later than a renewal now
+// would give it.
 func (x *twins) stored(ctx context.Context) (string, error) {
 	if d, err := asks("a", "b", 0)(x, ctx); d != "" || err != nil || x.client.HGet(ctx, sessionsKey, "g").Val() != "0" {
 		return d, err
@@ -502,12 +506,14 @@ func (x *twins) roundLapses(ctx context.Context) (string, error) {
 	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Began = 1 }, 2, "1")
 }
 
-// roundOfBefore makes the round of the table be another server's: what a process of a version without rounds leaves as it notices one.
+// roundOfBefore makes the round of the table be another server's: what a process of a version
+// without rounds leaves as it notices one.
 func (x *twins) roundOfBefore(ctx context.Context) (string, error) {
 	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Server = "before" }, 1, "before")
 }
 
-// changeRound changes the round of the table, if there is one: in memory, and a part of the text that Redis has.
+// changeRound changes the round of the table, if there is one: in memory, and a part of the text
+// that Redis has.
 func (x *twins) changeRound(ctx context.Context, change func(*fallback.SpokenRound), part int, text string) (string, error) {
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) {
 		if s.Round.Name != "" {

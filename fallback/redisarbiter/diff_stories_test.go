@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Stories are sequences of moves that random choices hardly ever make. Each is a move as well, so that others come before and after
-// it, and then some of its steps may be left out.
+// Stories are sequences of moves that random choices hardly ever make. Each is a move as well, so
+// that others come before and after it, and then some of its steps may be left out.
 
 var stories = []struct {
 	name string
@@ -124,7 +124,8 @@ var stories = []struct {
 // ballot is of so many calls that it is not among the random moves.
 const ballot = "a session is buried by enough of its guardians"
 
-// TestMemoryAndRedisTellTheSameStories is for each story with nothing before it, and nothing left out.
+// TestMemoryAndRedisTellTheSameStories is for each story with nothing before it, and nothing left
+// out.
 func TestMemoryAndRedisTellTheSameStories(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -19,10 +19,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// The rules are written twice, in Go and in Lua. Here the same operations, and the same injuries, are applied to both,
-// and must lead to the same answers, messages and states. Grace is an hour, so time does nothing by itself: it ends,
-// and sessions expire, where the test says so. Both have the same clock, so as long as a run begins and ends within one
-// second, even epochs and tokens must be equal. What goes on for longer is not judged, but done again.
+// The rules are written twice, in Go and in Lua. Here the same operations, and the same injuries,
+// are applied to both, and must lead to the same answers, messages and states. Grace is an hour, so
+// time does nothing by itself: it ends, and sessions expire, where the test says so. Both have the
+// same clock, so as long as a run begins and ends within one second, even epochs and tokens must be
+// equal. What goes on for longer is not judged, but done again.
 
 // twins are a Memory and a Redis that are treated alike.
 type twins struct {
@@ -139,8 +140,8 @@ func (x *twins) run(data []byte) (difference string, err error) {
 	return "", nil
 }
 
-// as makes the process of a session make the calls, until the function that it returns is called. A lost table is for the
-// first process: the other one may not know the secrets.
+// as makes the process of a session make the calls, until the function that it returns is called. A
+// lost table is for the first process: the other one may not know the secrets.
 func (x *twins) as(session string) (undo func()) {
 	redis, memory := x.redis, x.memory
 	lost := false
@@ -470,8 +471,8 @@ func (x *twins) bury(ctx context.Context) (string, error) {
 	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
 }
 
-// stamp is what a session says that it was told: nothing; what has expired; as much as half of its time or less is gone; more
-// than the clock allows for.
+// stamp is what a session says that it was told: nothing; what has expired; as much as half of its
+// time or less is gone; more than the clock allows for.
 func (x *twins) stamp() int64 {
 	after := []time.Duration{0, -time.Minute, 25 * time.Minute, 59 * time.Minute, 2 * time.Hour}[x.next()%5]
 	if after == 0 {

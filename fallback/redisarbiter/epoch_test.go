@@ -74,7 +74,8 @@ func epochs(t *testing.T) map[string]struct {
 	}
 }
 
-// The clock of a server was once years ahead: no epoch is made of it, which would stay for ever, and nothing is changed.
+// The clock of a server was once years ahead: no epoch is made of it, which would stay for ever,
+// and nothing is changed.
 func TestClockThatIsYearsAheadIsRefused(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Unix() - redisarbiter.EpochZero

@@ -105,7 +105,8 @@ func LuaFiles() (names []string) {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// ReplaceLua gives what attaches from now on another text of a file, until the function that it returns is called.
+// ReplaceLua gives what attaches from now on another text of a file, until the function that it
+// returns is called.
 func ReplaceLua(name, text string) (undo func()) {
 	readLua = func(path string) ([]byte, error) {
 		if path == "lua/"+name+".lua" {
@@ -149,7 +150,8 @@ func Told(n fallback.Namespace, id string, beat int64) {
 	}
 }
 
-// EndGrace tells of a partition's Grace, or of that of the sessions if p is negative, that a process has seen for long enough; and of beats.
+// EndGrace tells of a partition's Grace, or of that of the sessions if p is negative, that a
+// process has seen for long enough; and of beats.
 func EndGrace(ctx context.Context, n fallback.Namespace, p int, name int64, length time.Duration, beats ...any) error {
 	x := n.(*redisSpace)
 	c := call{scriptSweep, []string{x.sessions()}, append([]any{name, length.Milliseconds()}, beats...)}
@@ -160,7 +162,8 @@ func EndGrace(ctx context.Context, n fallback.Namespace, p int, name int64, leng
 	return err
 }
 
-// LateRenewal is a renewal with a beat, and with the one that the process was told. entries is of how many fields and texts the answer tells.
+// LateRenewal is a renewal with a beat, and with the one that the process was told. entries is of
+// how many fields and texts the answer tells.
 func LateRenewal(ctx context.Context, n fallback.Namespace, id string, beat, told int64) (answer string, entries int, err error) {
 	x := n.(*redisSpace)
 	grace := x.Grace().Milliseconds()

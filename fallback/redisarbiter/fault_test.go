@@ -26,7 +26,8 @@ func TestServerAtMaxmemory(t *testing.T) {
 	c := s.Client(t)
 	n := attach(t, c, cold)
 	open(t, n, "alice")
-	// Each operation is the first to see that the server has another name, and notes that in what it reads.
+	// Each operation is the first to see that the server has another name, and notes that in what
+	// it reads.
 	rename := func() {
 		if err := c.Do(t.Context(), "DEBUG", "CHANGE-REPL-ID").Err(); err != nil {
 			t.Fatal(err)
@@ -195,7 +196,8 @@ func TestScriptsAreLoadedAgain(t *testing.T) {
 	}
 }
 
-// The client library reads until its own timeout, whatever the context says. A call must not, nor Close.
+// The client library reads until its own timeout, whatever the context says. A call must not, nor
+// Close.
 func TestNothingWaitsForASilentServer(t *testing.T) {
 	t.Parallel()
 	for _, direct := range []bool{false, true} {
@@ -288,8 +290,8 @@ func (n *inside) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// The server executes a request, its reply is lost, and the client library sends the request once more: the second
-// execution must not take the first one's work for another's.
+// The server executes a request, its reply is lost, and the client library sends the request once
+// more: the second execution must not take the first one's work for another's.
 func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -405,7 +407,8 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 		err := n.Revoke(t.Context(), 1, record(1).Epoch, "bob")
 		return wrong(err, record(1).Revoked)
 	})
-	// The repetition finds that the epoch is over: Stale, which is as good, for the owner has let go either way.
+	// The repetition finds that the epoch is over: Stale, which is as good, for the owner has let
+	// go either way.
 	for p := range uint32(2) {
 		if p == 1 {
 			proxy.Lose("evalsha")
@@ -422,8 +425,9 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	}
 }
 
-// A server that was deposed may not have heard of a session's renewals, nor of its guardians: that it is dead counts once a replica has got what
-// the server wrote for that. The replica's connection is there for a while after it has fallen silent.
+// A server that was deposed may not have heard of a session's renewals, nor of its guardians: that
+// it is dead counts once a replica has got what the server wrote for that. The replica's connection
+// is there for a while after it has fallen silent.
 func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "3600")
@@ -483,7 +487,8 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
 		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
 	})
-	// It is written each time: newer servers answer WAIT about what its own connection wrote, and the first call may have come by another one.
+	// It is written each time: newer servers answer WAIT about what its own connection wrote, and
+	// the first call may have come by another one.
 	before := info(t, s, "cmdstat_hset")
 	await.Within(t, patience, "Acquire is acknowledged again", func() bool {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})

@@ -81,7 +81,8 @@ func answer(s *stream, depth int) any {
 	return nil
 }
 
-// FuzzAnswers: whatever the server answers, nothing panics, and what is returned without an error is what it can be.
+// FuzzAnswers: whatever the server answers, nothing panics, and what is returned without an error
+// is what it can be.
 func FuzzAnswers(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	l := &liar{}
@@ -150,8 +151,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzArguments: keys, and what else comes from outside, may be any bytes. Both arbiters answer the same, one key is not
-// taken for another, and nothing is left of it.
+// FuzzArguments: keys, and what else comes from outside, may be any bytes. Both arbiters answer the
+// same, one key is not taken for another, and nothing is left of it.
 func FuzzArguments(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	s := plain
@@ -199,8 +200,8 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// FuzzNamespaces: both arbiters refuse the same names, and neither what is stored in one namespace nor what happens there is
-// seen in another, however alike their names are.
+// FuzzNamespaces: both arbiters refuse the same names, and neither what is stored in one namespace
+// nor what happens there is seen in another, however alike their names are.
 func FuzzNamespaces(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	for _, names := range [][2]string{
@@ -261,7 +262,8 @@ func named(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// story is a lock's life by two sessions, and a partition's. It returns what was answered, without epochs and times.
+// story is a lock's life by two sessions, and a partition's. It returns what was answered, without
+// epochs and times.
 func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.Identity, block uint32) (answers []string) {
 	t.Helper()
 	ctx := context.Background()

@@ -92,7 +92,8 @@ func (g *gate) enter(ctx context.Context, c call, limit time.Duration) *queued {
 	return q
 }
 
-// leave returns calls for which the room of an ended one is to be used. If there are none, it is free.
+// leave returns calls for which the room of an ended one is to be used. If there are none, it is
+// free.
 func (g *gate) leave() []*queued {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,7 +162,8 @@ func (n *redisSpace) inline(ctx context.Context, g *gate, c call) (any, error) {
 	return n.one(ctx, c)
 }
 
-// locked says what an error of a lock call means, and remembers it if no other call will fare better.
+// locked says what an error of a lock call means, and remembers it if no other call will fare
+// better.
 func (n *redisSpace) locked(err error) error {
 	if err == nil {
 		n.bar.open()

@@ -20,7 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// patience is how long to wait for what must happen: long, because machines that run tests can be slow.
+// patience is how long to wait for what must happen: long, because machines that run tests can be
+// slow.
 const patience = 30 * time.Second
 
 // info reads one field of INFO.
@@ -57,7 +58,8 @@ func graces(t *testing.T, n fallback.Namespace, s fallback.Settings) []time.Dura
 	return all
 }
 
-// wantGrace checks that the table of sessions and all partitions are in Grace, or that none of them is.
+// wantGrace checks that the table of sessions and all partitions are in Grace, or that none of them
+// is.
 func wantGrace(t *testing.T, n fallback.Namespace, s fallback.Settings, want bool) {
 	t.Helper()
 	for i, left := range graces(t, n, s) {
@@ -82,8 +84,8 @@ func TestColdStartTakesEmptyServerForNew(t *testing.T) {
 	use(t, n)
 }
 
-// Whatever an earlier process of the server granted is over once this one has been up for Q: not before, though the
-// server tells its age in full seconds.
+// Whatever an earlier process of the server granted is over once this one has been up for Q: not
+// before, though the server tells its age in full seconds.
 func TestGraceOfNewNamespaceLastsUntilServerHasBeenUpForQ(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -129,7 +131,8 @@ func TestNewNamespaceOnPromotedServerIsInGraceHoweverOldTheServer(t *testing.T) 
 	}
 	await.Within(t, patience, "both are older than Q", func() bool { return old(s) && old(other) })
 
-	// One that does not tell its age, and one that has lost what a process has seen, are as a young one.
+	// One that does not tell its age, and one that has lost what a process has seen, are as a young
+	// one.
 	settings := fallback.Settings{Namespace: "untold", Partitions: 1, Grace: time.Hour}
 	wantGrace(t, attachTo(t, aclUser(t, other, "noinfo", "-info"), nil, settings), settings, true)
 	settings = fallback.Settings{Namespace: "lost", Partitions: 1, Grace: time.Second}
@@ -187,9 +190,9 @@ func TestRestartedEmptyServerIsInGraceForAll(t *testing.T) {
 	}
 }
 
-// ColdStart counts at the first contact only.
-// In a Redis Cluster the server with the sessions may lose its data alone. Who holds or owns something may be at work then, so
-// no session is declared dead at once, even if the process that comes first says that the server is new.
+// ColdStart counts at the first contact only. In a Redis Cluster the server with the sessions may
+// lose its data alone. Who holds or owns something may be at work then, so no session is declared
+// dead at once, even if the process that comes first says that the server is new.
 func TestRestartedServerOfTheSessionsAlone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -289,7 +292,8 @@ func promote(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// The primary dies of a sudden, and its last writes with it: a hold, a release, an ownership, a session.
+// The primary dies of a sudden, and its last writes with it: a hold, a release, an ownership, a
+// session.
 func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)
@@ -347,7 +351,8 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 	}
 }
 
-// A is the primary, then B, then A again, with all data: but of what B granted A's clients were not told.
+// A is the primary, then B, then A again, with all data: but of what B granted A's clients were not
+// told.
 func TestServerThatIsPromotedAgainIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t, "--repl-diskless-sync-delay", "0")

@@ -12,9 +12,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A server draws a new master_replid also when it makes or frees its replication backlog. It has lost nothing then.
+// A server draws a new master_replid also when it makes or frees its replication backlog. It has
+// lost nothing then.
 
-// stays checks that a server takes another name in f and that what it has granted is as good as before.
+// stays checks that a server takes another name in f and that what it has granted is as good as
+// before.
 func stays(t *testing.T, s *redistest.Server, n fallback.Namespace, f func()) {
 	t.Helper()
 	open(t, n, "alice")
@@ -74,8 +76,8 @@ func TestServerStaysTheSameThoughItsNameHasChangedMoreThanOnce(t *testing.T) {
 	})
 }
 
-// A server that has started again from its data takes another name when it gets a replica. The Graces
-// that processes have seen end by their names all the same.
+// A server that has started again from its data takes another name when it gets a replica. The
+// Graces that processes have seen end by their names all the same.
 func TestGraceEndsByItsNameThoughTheServerHasTakenAnother(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

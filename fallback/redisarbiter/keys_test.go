@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// TestNothingIsLeftBehind uses every operation and gives everything back. That no other keys are touched is seen by
-// TestRedisConforms, whose user may not.
+// TestNothingIsLeftBehind uses every operation and gives everything back. That no other keys are
+// touched is seen by TestRedisConforms, whose user may not.
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -85,7 +85,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A queue whose waiters are all gone, with none left to unlock them, is the only thing that goes by itself.
+// A queue whose waiters are all gone, with none left to unlock them, is the only thing that goes by
+// itself.
 func TestOnlyQueuesExpire(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -209,7 +210,8 @@ func calls(t *testing.T, c *redis.Client) (n int) {
 	return n
 }
 
-// The price of each operation: one round trip, and on the server the commands given, with EVALSHA itself.
+// The price of each operation: one round trip, and on the server the commands given, with EVALSHA
+// itself.
 func TestEveryOperationIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -82,7 +82,8 @@ func (n *redisSpace) agree(ctx context.Context, r fallback.Renewal, stated fallb
 	_ = n.switchTo(ctx, time.Duration(use)*time.Millisecond)
 }
 
-// switchTo makes calls go by another Grace. Servers that have forgotten its scripts are told by the calls.
+// switchTo makes calls go by another Grace. Servers that have forgotten its scripts are told by the
+// calls.
 func (n *redisSpace) switchTo(ctx context.Context, grace time.Duration) error {
 	n.lengths.mu.Lock()
 	at := slices.IndexFunc(n.lengths.all, func(x *scripts) bool { return x.grace == grace })

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Listen subscribes to the session's channel, and to the one of all sessions: one subscription for all keys.
+// Listen subscribes to the session's channel, and to the one of all sessions: one subscription for
+// all keys.
 func (n *redisSpace) Listen(ctx context.Context, session string, handle func(fallback.Message)) (func(), error) {
 	ps, err := n.subscribe(ctx, n.channels()+session, n.channels()+broadcast)
 	if err != nil {
@@ -40,8 +41,8 @@ func (n *redisSpace) Listen(ctx context.Context, session string, handle func(fal
 	}), nil
 }
 
-// subscribe waits for the confirmation of each channel, until ctx ends at most. The client may go on dialling
-// after that; Close waits for it.
+// subscribe waits for the confirmation of each channel, until ctx ends at most. The client may go
+// on dialling after that; Close waits for it.
 func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.PubSub, error) {
 	type result struct {
 		ps  *redis.PubSub
@@ -76,7 +77,8 @@ func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.
 	}
 }
 
-// parseMessage reads what the scripts publish. Any client may publish on a channel, so anything may come.
+// parseMessage reads what the scripts publish. Any client may publish on a channel, so anything may
+// come.
 func parseMessage(text string) (fallback.Message, bool) {
 	if text == "" {
 		return fallback.Message{}, false

@@ -34,8 +34,8 @@ var (
 	luaStatement = regexp.MustCompile(`^\s*(redis\.call|call|enter|witness|advance|save|enqueue|promised?|send)\(.*\)$`)
 )
 
-// mutate takes out of a file each condition, which becomes true and false; each operand of one; and each statement that only
-// calls something.
+// mutate takes out of a file each condition, which becomes true and false; each operand of one; and
+// each statement that only calls something.
 func mutate(file string) (all []luaMutant) {
 	text := redisarbiter.LuaFile(file)
 	lines := strings.Split(text, "\n")
@@ -114,7 +114,8 @@ var unnoticed = map[string]string{
 
 	`renew.lua: "answer[4] <= tonumber(ARGV[10])" is false`: usual,
 
-	// Without these the usual case takes the way of the others, which is slower and does the same, by the same commands.
+	// Without these the usual case takes the way of the others, which is slower and does the same,
+	// by the same commands.
 	`many.lua: "f[1] == server" is false`:                                                                                         usual,
 	`many.lua: "byte(m, e + 1) == 48 or (last and find(m, last, e, true) == e)" is false`:                                         usual,
 	`many.lua: "byte(m, e + 1) == 48 or (last and find(m, last, e, true) == e)" without "byte(m, e + 1) == 48"`:                   usual,
@@ -139,8 +140,8 @@ var luaTable = regexp.MustCompile(`^(sessions|round|renew)$`)
 
 var luaLine = regexp.MustCompile(`line \d+: `)
 
-// TestLuaMutants takes out one guard of the scripts after another. Each time the scripts and Memory have to differ, or the tests
-// that -lua.others names have to fail.
+// TestLuaMutants takes out one guard of the scripts after another. Each time the scripts and Memory
+// have to differ, or the tests that -lua.others names have to fail.
 func TestLuaMutants(t *testing.T) {
 	if !*luaMutants {
 		t.Skip("only with -lua.mutants: it takes minutes")
@@ -227,8 +228,9 @@ func differs(t *testing.T, opts *redisarbiter.Options) string {
 	return ""
 }
 
-// noticed returns how the twins differ after the moves that the bytes stand for, or nothing if they do not or it took too long. A
-// mutant may wait for ever; a slow machine takes long for all moves, not for some.
+// noticed returns how the twins differ after the moves that the bytes stand for, or nothing if they
+// do not or it took too long. A mutant may wait for ever; a slow machine takes long for all moves,
+// not for some.
 func (x *twins) noticed(ctx context.Context, data []byte) string {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -250,7 +252,8 @@ func (x *twins) noticed(ctx context.Context, data []byte) string {
 // luaEnv makes TestMain replace a file: its name, and the file with the new text.
 const luaEnv = "HOLDFAST_TEST_LUA"
 
-// othersNotice runs other tests of this package in another process, with the mutant. It returns the first that fails.
+// othersNotice runs other tests of this package in another process, with the mutant. It returns the
+// first that fails.
 func othersNotice(t *testing.T, m luaMutant) string {
 	file := t.TempDir() + "/" + m.file + ".lua"
 	if err := os.WriteFile(file, []byte(m.text), 0o600); err != nil {

@@ -325,7 +325,8 @@ func TestObserver_ANewNamespaceIsInGrace(t *testing.T) {
 	}
 }
 
-// Grace ends early by its name, which no clock changes, and the epoch is that of the end of the whole Grace.
+// Grace ends early by its name, which no clock changes, and the epoch is that of the end of the
+// whole Grace.
 func TestObserver_GraceEndsByItsName(t *testing.T) {
 	c := redistest.Start(t).Client(t)
 	n := attachTo(t, c, observed, diffSettings)
@@ -361,7 +362,8 @@ func TestObserver_GraceEndsByItsName(t *testing.T) {
 	}
 }
 
-// The owner stays over a Grace that ends early, and the epoch after it is that of the end of the whole Grace, by either clock.
+// The owner stays over a Grace that ends early, and the epoch after it is that of the end of the
+// whole Grace, by either clock.
 func TestGraceOfAnOwnerEndsEarly(t *testing.T) {
 	for name, opts := range map[string]*redisarbiter.Options{"the server's clock": cold, "ObserverClock": observed} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// An old namespace is deleted as docs/operations.md says: nothing of it is left, and those with a name that begins as its own stay.
+// An old namespace is deleted as docs/operations.md says: nothing of it is left, and those with a
+// name that begins as its own stay.
 func TestOperations_DeletesOneNamespace(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -20,62 +20,69 @@ import (
 
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
-	// ColdStart says that a server without our data is new, rather than one that lost them. Without it, a namespace on a
-	// server that has been up for less than Q (or was promoted) can be used only when the difference is made up, because
-	// locks of before its restart may still be in force. For tests, demos and development.
+	// ColdStart says that a server without our data is new, rather than one that lost them. Without
+	// it, a namespace on a server that has been up for less than Q (or was promoted) can be used
+	// only when the difference is made up, because locks of before its restart may still be in
+	// force. For tests, demos and development.
 	ColdStart bool
 
-	// Replicas is the number of replicas that must acknowledge each change of a session or of an ownership (WAIT) before
-	// it counts. 0: none; negative: refused. With too few acknowledgements within ReplicaTimeout the operation fails; it is tried again, and
-	// meanwhile no deadline is extended.
+	// Replicas is the number of replicas that must acknowledge each change of a session or of an
+	// ownership (WAIT) before it counts. 0: none; negative: refused. With too few acknowledgements
+	// within ReplicaTimeout the operation fails; it is tried again, and meanwhile no deadline is
+	// extended.
 	Replicas int
 
 	// ReplicaTimeout is how long to wait for the replicas. 0: 500 ms; at least 1 ms.
 	ReplicaTimeout time.Duration
 
-	// ObserverClock makes a new namespace one in which the server's clock tells no process how much time has passed: processes declare a
-	// session dead, and Grace over, when they have seen it stand still for long enough by their own monotonic clocks. Then a step of the
-	// server's clock, by any length in any direction, ends no session and no Grace. A namespace stays as it was made: processes with
-	// and without the option use one that has it alike, and one that was made without it is refused with it. See docs/redis.md for what it costs.
+	// ObserverClock makes a new namespace one in which the server's clock tells no process how much
+	// time has passed: processes declare a session dead, and Grace over, when they have seen it
+	// stand still for long enough by their own monotonic clocks. Then a step of the server's clock,
+	// by any length in any direction, ends no session and no Grace. A namespace stays as it was
+	// made: processes with and without the option use one that has it alike, and one that was made
+	// without it is refused with it. See docs/redis.md for what it costs.
 	ObserverClock bool
 
 	// AllReplicas makes a new namespace one in which a session counts once all replicas of the
 	// server have it, and the server's own disk; it is how many replicas there are. Each server
-	// that takes over knows all sessions then, so Grace ends as soon as each of these has said
-	// that it has reclaimed what it has, and not after Q: see docs/redis.md for the figures. While
-	// a replica is away, no process can begin a session: none starts, and one that has lost its
+	// that takes over knows all sessions then, so Grace ends as soon as each of these has said that
+	// it has reclaimed what it has, and not after Q: see docs/redis.md for the figures. While a
+	// replica is away, no process can begin a session: none starts, and one that has lost its
 	// session gets no other. Sessions that there are go on. The server and its replicas must have
 	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. In a Redis Cluster the
-	// server is the one that has the sessions, and must permit CLUSTER NODES: replicas that it lists
-	// and that are away count, too. It cannot be combined with ObserverClock. A namespace stays as it
-	// was made: processes without the option can look at it, and open no session in it. 0: not so;
-	// negative: refused.
+	// server is the one that has the sessions, and must permit CLUSTER NODES: replicas that it
+	// lists and that are away count, too. It cannot be combined with ObserverClock. A namespace
+	// stays as it was made: processes without the option can look at it, and open no session in it.
+	// 0: not so; negative: refused.
 	AllReplicas int
 
 	// Background is the client for everything but lock calls and results: sessions, messages,
 	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
 	// options of New's client and closes, so that neither the application nor lock calls can take
-	// the connections that keep a session alive. These do not have the client's hooks and its Limiter;
-	// its Dialer, TLS, credentials providers and OnConnect apply. A client that is no *redis.Client or
+	// the connections that keep a session alive. These do not have the client's hooks and its
+	// Limiter; its Dialer, TLS, credentials providers and OnConnect apply. A client that is no
+	// *redis.Client or
 	// *redis.ClusterClient, or that has ClusterOptions.ClusterSlots (as that of
 	// NewFailoverClusterClient), cannot be copied: it is used for everything. Set Background to a
 	// client that does nothing else then; or to New's client, to have one pool for everything.
 	Background redis.UniversalClient
 }
 
-// Arbiter is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind Sentinel, or a Cluster.
+// Arbiter is the arbiter on a Redis server, 6.2 or later, or a compatible one: standalone, behind
+// Sentinel, or a Cluster.
 //
-// One operation is one script on keys of one slot, called by its digest; a read of many partitions is one pipeline. All keys and channels begin with
-// "{" + namespace + ":". Nothing in them expires but the queues of waiters, which are hints, and results.
+// One operation is one script on keys of one slot, called by its digest; a read of many partitions
+// is one pipeline. All keys and channels begin with "{" + namespace + ":". Nothing in them expires
+// but the queues of waiters, which are hints, and results.
 type Arbiter struct {
 	client redis.UniversalClient
 	opts   Options
 }
 
-// New returns an arbiter on the server that client talks to. It does no I/O. The client stays the caller's: it is
-// not closed, and its settings for dialling, TLS, passwords and retries apply. Lock calls go through it, and take at
-// most half of its connections (PoolSize) at a time; what else there is has connections of its own, see
-// [Options.Background]. opts may be nil.
+// New returns an arbiter on the server that client talks to. It does no I/O. The client stays the
+// caller's: it is not closed, and its settings for dialling, TLS, passwords and retries apply. Lock
+// calls go through it, and take at most half of its connections (PoolSize) at a time; what else
+// there is has connections of its own, see [Options.Background]. opts may be nil.
 //
 // Errors about the server, a nil client among them, come from Attach.
 func New(client redis.UniversalClient, opts *Options) *Arbiter {
@@ -167,8 +174,8 @@ func (n *redisSpace) loaded(ctx context.Context, grace time.Duration) (*scripts,
 	return x, refused(err)
 }
 
-// adoptMark goes by the Grace of the namespace, if it is formatted. The scripts have it in them, so none can be asked.
-// told is the answer if the server has been asked already.
+// adoptMark goes by the Grace of the namespace, if it is formatted. The scripts have it in them, so
+// none can be asked. told is the answer if the server has been asked already.
 func (n *redisSpace) adoptMark(ctx context.Context, w redis.UniversalClient, told *redis.StringCmd) error {
 	mark, err := outlive(ctx, &n.calls, func(ctx context.Context) (string, error) {
 		if told == nil {
@@ -252,8 +259,8 @@ func (n *redisSpace) Spread() bool {
 	return ok
 }
 
-// Close does not wait for calls that were given up but that the client has not given up yet: they end with its own
-// timeouts, or when it is closed.
+// Close does not wait for calls that were given up but that the client has not given up yet: they
+// end with its own timeouts, or when it is closed.
 func (n *redisSpace) Close() error {
 	if n.conns != nil {
 		n.conns.close()
@@ -270,8 +277,8 @@ func (n *redisSpace) format(ctx context.Context) error {
 	return n.formatAs(ctx, "look")
 }
 
-// formatAs formats the namespace in a mode of fresh.lua. The mark is written last: without it, the next process starts
-// over, and what exists stays as it is.
+// formatAs formats the namespace in a mode of fresh.lua. The mark is written last: without it, the
+// next process starts over, and what exists stays as it is.
 func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	settings := n.settings
 	settings.Grace = n.Grace()
@@ -292,7 +299,8 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 					return o.err
 				}
 				if o.v == int64(1) {
-					// The namespace is not new, only the server with the sessions is: processes may be at work.
+					// The namespace is not new, only the server with the sessions is: processes may
+					// be at work.
 					mode = "full"
 				}
 			}
@@ -311,7 +319,8 @@ func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	return nil
 }
 
-// markAndSecret asks for the format mark, or sets it, and makes sure that a formatted namespace has a secret: in one go.
+// markAndSecret asks for the format mark, or sets it, and makes sure that a formatted namespace has
+// a secret: in one go.
 func (n *redisSpace) markAndSecret(ctx context.Context, mode, mark string) (theirs, secrets string, err error) {
 	secrets = fallback.NewSecrets()
 	if known := n.secrets.Load(); known != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// restricted is a user of a server that may touch nothing but one prefix's keys and channels, and may not administer.
+// restricted is a user of a server that may touch nothing but one prefix's keys and channels, and
+// may not administer.
 func restricted(name, password, prefix string) []string {
 	return []string{"--user", name, "on", ">" + password, "~" + prefix + "*", "&" + prefix + "*", "+@all", "-@dangerous", "+info"}
 }

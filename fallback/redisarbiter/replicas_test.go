@@ -122,7 +122,8 @@ func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 	}
 }
 
-// A namespace stays as it was made. Processes of another kind look at it, and open no session in it.
+// A namespace stays as it was made. Processes of another kind look at it, and open no session in
+// it.
 func TestAllReplicas_NamespacesStayAsTheyWereMade(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, always...)
@@ -223,8 +224,8 @@ func TestAllReplicas_RenewalsSweepNowAndThen(t *testing.T) {
 	}
 }
 
-// A renewal that makes an entry anew counts once the replicas have it. If its answer is lost, that goes for the next one, too, be it the
-// client's own repetition.
+// A renewal that makes an entry anew counts once the replicas have it. If its answer is lost, that
+// goes for the next one, too, be it the client's own repetition.
 func TestAllReplicas_TheAnswerThatAnEntryWasMissingIsLost(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -83,8 +83,8 @@ func (m *slotMove) end() {
 	}
 }
 
-// A slot that moves: while it is open, what needs one key goes on, and so does the verification of a
-// key in use. Afterwards the partition is in Grace, because another server wrote its record; all
+// A slot that moves: while it is open, what needs one key goes on, and so does the verification of
+// a key in use. Afterwards the partition is in Grace, because another server wrote its record; all
 // others are not.
 func TestASlotThatMoves(t *testing.T) {
 	takes.Seconds(t)

@@ -12,8 +12,8 @@ import (
 // rowsPerScan is how many rows one command reads, about.
 const rowsPerScan = 500
 
-// Rows implements [fallback.Lister]. It reads without a script, so it begins and ends no Grace: in one round trip, if no partition has
-// more than rowsPerScan rows.
+// Rows implements [fallback.Lister]. It reads without a script, so it begins and ends no Grace: in
+// one round trip, if no partition has more than rowsPerScan rows.
 func (n *redisSpace) Rows(ctx context.Context, partitions []uint32) ([]map[string]fallback.Row, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) ([]map[string]fallback.Row, error) {
 		all := make([]map[string]fallback.Row, len(partitions))

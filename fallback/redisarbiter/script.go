@@ -83,8 +83,8 @@ var sources = [scriptCount][]string{
 	scriptSaveResult: {"save_result"},
 }
 
-// scripts are the scripts for one namespace, and the digests that the servers know them by: they tell them, we compute
-// none, because SHA-1 is not available everywhere.
+// scripts are the scripts for one namespace, and the digests that the servers know them by: they
+// tell them, we compute none, because SHA-1 is not available everywhere.
 type scripts struct {
 	source [scriptCount]string
 	digest [scriptCount]string
@@ -92,10 +92,12 @@ type scripts struct {
 	calls  atomic.Int64  // that use them and are on their way
 }
 
-// newScripts puts the scripts together. What is the same in every call is a constant in the text, which costs a call nothing,
-// unless it is a namespace's own: namespaces with the same Grace share their scripts, of which a server keeps each text for good.
+// newScripts puts the scripts together. What is the same in every call is a constant in the text,
+// which costs a call nothing, unless it is a namespace's own: namespaces with the same Grace share
+// their scripts, of which a server keeps each text for good.
 func newScripts(guarded, observed bool, grace time.Duration) *scripts {
-	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind it.
+	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind
+	// it.
 	life := 2*grace.Milliseconds() + 60_000
 	constants := fmt.Sprintf("local GUARDED, OBSERVED, Q, PROMISE, LIFE = %t, %t, %d, %d, %d\n",
 		guarded, observed, grace.Milliseconds(), fallback.PromiseFor.Milliseconds(), life)
@@ -113,7 +115,8 @@ func newScripts(guarded, observed bool, grace time.Duration) *scripts {
 	return x
 }
 
-// load makes the server know the scripts, so that none has to be sent when something else is going wrong.
+// load makes the server know the scripts, so that none has to be sent when something else is going
+// wrong.
 func (x *scripts) load(ctx context.Context, c redis.Cmdable) (digests [scriptCount]string, err error) {
 	var told [scriptCount]*redis.StringCmd
 	_, err = c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -135,7 +138,8 @@ type call struct {
 	args   []any
 }
 
-// outcome is what a call came to. With an error it may have been executed all the same, unless that is ErrRefused.
+// outcome is what a call came to. With an error it may have been executed all the same, unless that
+// is ErrRefused.
 type outcome struct {
 	v   any
 	err error
@@ -169,8 +173,9 @@ func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
 	return v, err
 }
 
-// lookAgain has the client of a cluster ask, in the background, which server has which slots, after an error that is no server's answer.
-// By itself it does so when a server tells it that a slot has moved, which one that is down does not, and once a minute.
+// lookAgain has the client of a cluster ask, in the background, which server has which slots, after
+// an error that is no server's answer. By itself it does so when a server tells it that a slot has
+// moved, which one that is down does not, and once a minute.
 func lookAgain(ctx context.Context, c redis.UniversalClient, err error) {
 	var answer redis.Error
 	if err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled) {
@@ -193,7 +198,8 @@ func (n *redisSpace) runAllOnce(ctx context.Context, batch []call) []outcome {
 		n.runGroup(ctx, batch, all)
 		return all
 	}
-	// Each server by itself: one that does not answer must not hold up what the others have answered.
+	// Each server by itself: one that does not answer must not hold up what the others have
+	// answered.
 	var work sync.WaitGroup
 	for _, g := range groups {
 		work.Go(func() {
@@ -212,7 +218,8 @@ func (n *redisSpace) runAllOnce(ctx context.Context, batch []call) []outcome {
 	return all
 }
 
-// byServer returns the indices of the calls for each server of a cluster, or nil if one server gets them all.
+// byServer returns the indices of the calls for each server of a cluster, or nil if one server gets
+// them all.
 func (n *redisSpace) byServer(ctx context.Context, batch []call) [][]int {
 	if len(batch) < 2 {
 		return nil
@@ -244,8 +251,8 @@ func (n *redisSpace) runGroup(ctx context.Context, batch []call, to []outcome) {
 	}
 }
 
-// attempt executes scripts by their digests, and sends the text of those that the server does not know: it restarted, or
-// another one took over.
+// attempt executes scripts by their digests, and sends the text of those that the server does not
+// know: it restarted, or another one took over.
 func (n *redisSpace) attempt(ctx context.Context, batch []call) []outcome {
 	if len(batch) == 1 {
 		v, err := n.one(ctx, batch[0])
@@ -362,9 +369,9 @@ func (n *redisSpace) sendWait(ctx context.Context, pipe redis.Pipeliner, send fu
 	return v.Result()
 }
 
-// askWait is sendWait at the server that a master names whose slot moves: it has the key already. The
-// client of a cluster follows that only for calls of its own, and gives out no client of a server
-// that has no slot yet: so there is one for this call.
+// askWait is sendWait at the server that a master names whose slot moves: it has the key already.
+// The client of a cluster follows that only for calls of its own, and gives out no client of a
+// server that has no slot yet: so there is one for this call.
 func (n *redisSpace) askWait(ctx context.Context, cluster *redis.ClusterClient, m *redis.Client, addr string,
 	send func(redis.Pipeliner) *redis.Cmd) (any, error) {
 	o := ownOptions(*m.Options(), 1)
@@ -382,9 +389,9 @@ func (n *redisSpace) askWait(ctx context.Context, cluster *redis.ClusterClient, 
 // patience is for how many times as long as its caller waits a call goes on.
 const patience = 3
 
-// outlive runs f and returns when ctx ends at the latest. f goes on for a while then, with a context
-// of its own: to make a connection to a slow server takes several round trips, and the next call
-// needs it as well. A client that does not heed contexts goes on until its own timeouts.
+// outlive runs f and returns when ctx ends at the latest. f goes on for a while then, with a
+// context of its own: to make a connection to a slow server takes several round trips, and the next
+// call needs it as well. A client that does not heed contexts goes on until its own timeouts.
 func outlive[T any](ctx context.Context, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
 	if err := ctx.Err(); err != nil {
 		var none T
@@ -412,7 +419,8 @@ func paced[T any](ctx context.Context, n *redisSpace, s script, f func(context.C
 	return outlive(ctx, &n.calls, timed)
 }
 
-// goOn is outlive that calls f in any case, and returns after limit at the latest. 0: when ctx ends.
+// goOn is outlive that calls f in any case, and returns after limit at the latest. 0: when ctx
+// ends.
 func goOn[T any](ctx context.Context, limit time.Duration, calls *workers.Pool, f func(context.Context) (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return f(ctx)
@@ -451,8 +459,8 @@ func goOn[T any](ctx context.Context, limit time.Duration, calls *workers.Pool, 
 	}
 }
 
-// honoursDeadline tells whether the client was told to heed a context's deadline. What it never heeds is a cancellation:
-// a call goes on until its deadline then.
+// honoursDeadline tells whether the client was told to heed a context's deadline. What it never
+// heeds is a cancellation: a call goes on until its deadline then.
 func honoursDeadline(c redis.UniversalClient) bool {
 	switch c := c.(type) {
 	case *redis.Client:

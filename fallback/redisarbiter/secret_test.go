@@ -26,8 +26,8 @@ func secretsOf(t *testing.T, n fallback.Namespace, session string) fallback.Secr
 	return r.Secrets
 }
 
-// All processes are told the same secret, also one that attached before the server lost its data, and another namespace
-// has another one.
+// All processes are told the same secret, also one that attached before the server lost its data,
+// and another namespace has another one.
 func TestSecretSurvivesTheLossOfData(t *testing.T) {
 	s := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})

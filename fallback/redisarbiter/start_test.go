@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A process that starts asks a formatted namespace three times: what the server is, for the scripts' names, and for mark
-// and secret. Each further time costs a slow server's whole round trip.
+// A process that starts asks a formatted namespace three times: what the server is, for the
+// scripts' names, and for mark and secret. Each further time costs a slow server's whole round
+// trip.
 func TestRedis_AttachIsThreeRoundTrips(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -164,8 +164,8 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 	replicas := askReplicas(ctx, pipe, isCluster)
 	var has *redis.SliceCmd
 	if isCluster {
-		// The slot may have gone to a server with other replicas: MOVED, ASK, or no such entry, which
-		// is no error of HMGET.
+		// The slot may have gone to a server with other replicas: MOVED, ASK, or no such entry,
+		// which is no error of HMGET.
 		has = pipe.HMGet(ctx, x.keys[0], fmt.Sprint("s:", x.args[0]))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -205,8 +205,8 @@ func askReplicas(ctx context.Context, pipe redis.Pipeliner, isCluster bool) func
 	}
 }
 
-// listed returns how many replicas CLUSTER NODES lists of the server that was asked: each line has a
-// server's name, its address, its flags, and its primary's name.
+// listed returns how many replicas CLUSTER NODES lists of the server that was asked: each line has
+// a server's name, its address, its flags, and its primary's name.
 func listed(nodes string) int {
 	replicas := make(map[string]int)
 	me := ""
@@ -221,8 +221,8 @@ func listed(nodes string) int {
 	return replicas[me]
 }
 
-// keepsAll refuses a server with a disk that may lack what it has acknowledged: it would start again
-// without the session. It returns the number of replicas.
+// keepsAll refuses a server with a disk that may lack what it has acknowledged: it would start
+// again without the session. It returns the number of replicas.
 func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bool) (replicas int, err error) {
 	pipe := c.Pipeline()
 	config := pipe.ConfigGet(ctx, "*append*")
@@ -244,8 +244,8 @@ func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bo
 	return there(), nil
 }
 
-// madeAnew is the error of a process in a namespace where sessions count in another way than when it
-// began.
+// madeAnew is the error of a process in a namespace where sessions count in another way than when
+// it began.
 func (n *redisSpace) madeAnew() error {
 	now := onAll
 	if n.variant == onAll {

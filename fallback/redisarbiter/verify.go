@@ -21,8 +21,8 @@ func (n *redisSpace) Verify(ctx context.Context, reads []fallback.Read) []fallba
 		n.readMany(ctx, reads, states, done)
 	}
 	at := n.verifyEach(ctx, reads, states, func(i int) bool { return !done[i] })
-	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server: what tells of waiters is
-	// left out then.
+	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server:
+	// what tells of waiters is left out then.
 	open := make([]bool, len(reads))
 	again := false
 	alone := slices.Clone(reads)
@@ -62,8 +62,8 @@ func (n *redisSpace) verifyEach(ctx context.Context, reads []fallback.Read, stat
 	return at
 }
 
-// readMany answers those reads that name no keys: those of an owner, and all after a failover. What is left, as something is
-// unusual or fails, is read one by one.
+// readMany answers those reads that name no keys: those of an owner, and all after a failover. What
+// is left, as something is unusual or fails, is read one by one.
 func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states []fallback.State, done []bool) {
 	x := &records{n: n, states: states, done: done}
 	for i, q := range reads {
@@ -83,7 +83,8 @@ func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states
 // plainFrom is from how many records on they are read by plain commands.
 const plainFrom = 16
 
-// records is a call of readMany: the names of records, of which reads they are, and where the answers go.
+// records is a call of readMany: the names of records, of which reads they are, and where the
+// answers go.
 type records struct {
 	n      *redisSpace
 	names  []string
@@ -100,7 +101,8 @@ func (x *records) answer(i int, text string, now int64) {
 	}
 }
 
-// forget drops the records that have an answer. A call that was given up may go on, and reads the slices of before.
+// forget drops the records that have an answer. A call that was given up may go on, and reads the
+// slices of before.
 func (x *records) forget() {
 	var names []string
 	var at []int
@@ -112,10 +114,11 @@ func (x *records) forget() {
 	x.names, x.at = names, at
 }
 
-// plainly reads the records by plain commands, which cost a server half of what they cost in a script. The first and the last one are
-// read by the script, which says what the server is called and what time it is. It has had one name meanwhile if it has the same one
-// at both ends, as none comes twice. Records of the usual kind have an answer then: this server has written them, and they are not in
-// Grace or in the middle of it.
+// plainly reads the records by plain commands, which cost a server half of what they cost in a
+// script. The first and the last one are read by the script, which says what the server is called
+// and what time it is. It has had one name meanwhile if it has the same one at both ends, as none
+// comes twice. Records of the usual kind have an answer then: this server has written them, and
+// they are not in Grace or in the middle of it.
 func (x *records) plainly(ctx context.Context, c *redis.Client) {
 	n, names, last := x.n, x.names, len(x.names)-1
 	all, err := paced(ctx, n, scriptMany, func(ctx context.Context) ([]redis.Cmder, error) { // it may outlive this method
@@ -156,8 +159,8 @@ func (x *records) plainly(ctx context.Context, c *redis.Client) {
 	}
 }
 
-// isUsual reports whether a record's Grace is none, or one that goes on: it ends after now, and at the latest when one would that
-// begins now. It is what many.lua looks for.
+// isUsual reports whether a record's Grace is none, or one that goes on: it ends after now, and at
+// the latest when one would that begins now. It is what many.lua looks for.
 func isUsual(text string, now, latest int64) bool {
 	_, rest, _ := strings.Cut(text, " ")
 	_, rest, _ = strings.Cut(rest, " ")
@@ -166,7 +169,8 @@ func isUsual(text string, now, latest int64) bool {
 	return err == nil && (end == 0 || now < end && end <= latest)
 }
 
-// byScript reads the records by one script for each server of a cluster. They wait for each other no longer than for ctx.
+// byScript reads the records by one script for each server of a cluster. They wait for each other
+// no longer than for ctx.
 func (x *records) byScript(ctx context.Context) {
 	n := x.n
 	var work sync.WaitGroup
@@ -243,9 +247,9 @@ func (n *redisSpace) sameServer(ctx context.Context, keys []string) [][]int {
 	return [][]int{all}
 }
 
-// decodeRecord reads a record as it is stored, at a moment by the server's clock. ok is false if it has
-// to be read by itself: it has no epochs left, its Grace is to be ended, or it is malformed. graceOf says what is left of Grace in a namespace
-// without a clock.
+// decodeRecord reads a record as it is stored, at a moment by the server's clock. ok is false if it
+// has to be read by itself: it has no epochs left, its Grace is to be ended, or it is malformed.
+// graceOf says what is left of Grace in a namespace without a clock.
 func decodeRecord(text string, now int64, graceOf func(name int64) (left int64)) (r fallback.Record, ok bool) {
 	epoch, rest, _ := strings.Cut(text, " ")
 	_, rest, _ = strings.Cut(rest, " ") // seq

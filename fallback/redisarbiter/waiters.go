@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Waiters implements [fallback.WaiterLister]. It reads without a script, so it begins and ends no Grace.
+// Waiters implements [fallback.WaiterLister]. It reads without a script, so it begins and ends no
+// Grace.
 func (n *redisSpace) Waiters(ctx context.Context, partition uint32, key string, most int) ([]fallback.Release, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) ([]fallback.Release, error) {
 		if most < 1 {

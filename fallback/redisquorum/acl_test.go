@@ -12,7 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// The user of docs/quorum.md may do what is needed, also when servers forget. Each command that it permits is used.
+// The user of docs/quorum.md may do what is needed, also when servers forget. Each command that it
+// permits is used.
 func TestQuorum_ACL(t *testing.T) {
 	text, err := os.ReadFile("../../docs/quorum.md")
 	if err != nil {

@@ -11,12 +11,14 @@ import (
 // callTime is for how long a call may go on that no caller waits for any more.
 const callTime = 2 * time.Second
 
-// calls are those on their way: a server that is slow gets its message, too, when a majority has answered.
+// calls are those on their way: a server that is slow gets its message, too, when a majority has
+// answered.
 type calls struct {
 	all sync.WaitGroup
 }
 
-// start calls f on a goroutine of its own. Its context ends with the caller's deadline, or after callTime.
+// start calls f on a goroutine of its own. Its context ends with the caller's deadline, or after
+// callTime.
 func (c *calls) start(ctx context.Context, f func(ctx context.Context)) {
 	c.all.Go(func() {
 		deadline := time.Now().Add(callTime)
@@ -44,14 +46,16 @@ func pause(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// turns are the swaps of this process: one at a time swaps a record, and what is known to be over is not sent.
+// turns are the swaps of this process: one at a time swaps a record, and what is known to be over
+// is not sent.
 type turns struct {
 	mu     sync.Mutex
 	under  map[string]chan struct{} // way, by record; closed at its end
 	before map[string]string        // the version that this process has swapped last
 }
 
-// begin waits until no other swap of some records is under way. Records are taken one after another, in their order by name.
+// begin waits until no other swap of some records is under way. Records are taken one after
+// another, in their order by name.
 func (t *turns) begin(ctx context.Context, names []string) (end func(), err error) {
 	names = slices.Sorted(slices.Values(names))
 	taken := 0

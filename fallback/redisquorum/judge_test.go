@@ -107,7 +107,8 @@ func (x *network) injuries(server, process int) []injury {
 	}
 }
 
-// oneByOne waits until an injury is over, and all servers are members again, before the next one. There are locks meanwhile.
+// oneByOne waits until an injury is over, and all servers are members again, before the next one.
+// There are locks meanwhile.
 func (x *network) oneByOne(all []injury) (steps []func()) {
 	for _, i := range all {
 		var end func()
@@ -126,8 +127,8 @@ func (x *network) oneByOne(all []injury) (steps []func()) {
 	return steps
 }
 
-// onTop begins an injury as soon as there are some locks after the one before, so that a majority may be away, or have forgotten. The server that is
-// emptied is never one of the others.
+// onTop begins an injury as soon as there are some locks after the one before, so that a majority
+// may be away, or have forgotten. The server that is emptied is never one of the others.
 func (x *network) onTop(all []injury) (steps []func()) {
 	for _, i := range all {
 		steps = append(steps, func() {

@@ -1,10 +1,11 @@
-// Package redisquorum is an arbiter on several Redis servers that know nothing of each other, three or five: what Redlock is for.
-// A minority of them may be away, be emptied, lose their last writes, or have wrong clocks, and no lock is lost.
+// Package redisquorum is an arbiter on several Redis servers that know nothing of each other, three
+// or five: what Redlock is for. A minority of them may be away, be emptied, lose their last writes,
+// or have wrong clocks, and no lock is lost.
 //
 //	c, err := coord.New(ctx, redisquorum.New([]*redis.Client{a, b, c}, nil), &coord.Options{Namespace: "orders"})
 //
-// Each record of the arbiter is a register that a majority agrees on, by consensus and not by time: docs/quorum.md says what that
-// survives and costs, and what Redlock cannot promise.
+// Each record of the arbiter is a register that a majority agrees on, by consensus and not by time:
+// docs/quorum.md says what that survives and costs, and what Redlock cannot promise.
 package redisquorum
 
 import (
@@ -25,16 +26,18 @@ type Options struct {
 	// Prefix begins all keys. Empty: "holdfast:quorum:".
 	Prefix string
 
-	// ColdStart says that servers of which none is a member are new, so that a new namespace need not wait for Grace. For tests, demos and
-	// development: see [fallback.RecordsOptions].
+	// ColdStart says that servers of which none is a member are new, so that a new namespace need
+	// not wait for Grace. For tests, demos and development: see [fallback.RecordsOptions].
 	ColdStart bool
 }
 
-// New returns an arbiter on the servers of some clients, which stay the caller's to close. Each is a primary of its own: no two are the
-// same server, replicas of each other, or nodes of a Redis Cluster. All processes have to name the same servers; the order does not
-// matter. New does no I/O: what is wrong is an error of [fallback.Arbiter.Attach]. opts may be nil.
+// New returns an arbiter on the servers of some clients, which stay the caller's to close. Each is
+// a primary of its own: no two are the same server, replicas of each other, or nodes of a Redis
+// Cluster. All processes have to name the same servers; the order does not matter. New does no I/O:
+// what is wrong is an error of [fallback.Arbiter.Attach]. opts may be nil.
 //
-// The arbiter is Guarded: if a majority has lost its data, Grace begins. It goes by no server's clock, and has no messages ([fallback.Mute]).
+// The arbiter is Guarded: if a majority has lost its data, Grace begins. It goes by no server's
+// clock, and has no messages ([fallback.Mute]).
 func New(clients []*redis.Client, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(clients, opts), &fallback.RecordsOptions{NoClock: true, ColdStart: opts != nil && opts.ColdStart})
 }
@@ -121,7 +124,8 @@ func (s *store) marks(ctx context.Context) (all []mark, errs []error) {
 	return all, errs
 }
 
-// begin looks which generation a majority is of. If there can be none, as too many have lost their data or are new, it begins one.
+// begin looks which generation a majority is of. If there can be none, as too many have lost their
+// data or are new, it begins one.
 func (s *store) begin(ctx context.Context) error {
 	for try := 1; ; try++ {
 		all, errs := s.marks(ctx)
@@ -151,8 +155,8 @@ func (s *store) begin(ctx context.Context) error {
 	}
 }
 
-// alive returns the generation of a majority, "" if there is none. lost says that there cannot be one, also if those that have not
-// answered are of it.
+// alive returns the generation of a majority, "" if there is none. lost says that there cannot be
+// one, also if those that have not answered are of it.
 func alive(all []mark, errs []error) (name string, lost bool) {
 	away := 0
 	of := make(map[string]int)

@@ -104,7 +104,8 @@ func TestQuorumConforms(t *testing.T) {
 	})
 }
 
-// another is a quorum of one test only. It is another server when a majority has forgotten, and then when all have.
+// another is a quorum of one test only. It is another server when a majority has forgotten, and
+// then when all have.
 func another(t *testing.T) arbitertest.Server {
 	q := &quorum{t: t}
 	x := arbitertest.Server{AlwaysEmpty: "servers that have started again answer with nothing of before, whatever they have on disk: docs/quorum.md"}
@@ -187,7 +188,8 @@ func TestQuorum_ServersThatForget(t *testing.T) {
 	}
 }
 
-// If a majority has forgotten, all is lost, and said so: another server, to which nothing that was read before can be written.
+// If a majority has forgotten, all is lost, and said so: another server, to which nothing that was
+// read before can be written.
 func TestQuorum_AMajorityForgets(t *testing.T) {
 	q := startQuorum(t, 3)
 	s := newStore(q.clients(), nil)

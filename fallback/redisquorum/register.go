@@ -27,9 +27,10 @@ type reply struct {
 	names []string // of all its records, if they were asked for
 }
 
-// members are the servers, as a register sees them. Methods send to one of them, and block until ctx ends at most. They return an
-// [earlierError] where the message is of an earlier epoch than the server knows; with any other error the server does not count.
-// The ballot of a read, or of a tell, is an epoch, or empty.
+// members are the servers, as a register sees them. Methods send to one of them, and block until
+// ctx ends at most. They return an [earlierError] where the message is of an earlier epoch than the
+// server knows; with any other error the server does not count. The ballot of a read, or of a tell,
+// is an epoch, or empty.
 type members interface {
 	count() int
 	tell(ctx context.Context, server int, epoch string) (reply, error) // and asks for names
@@ -43,10 +44,12 @@ type earlierError struct{ epoch uint32 }
 
 func (e earlierError) Error() string { return "the server knows epoch " + epochText(e.epoch) }
 
-// A register swaps records at a majority of servers: CASPaxos (D. Rystsov, "CASPaxos: Replicated State Machines without logs",
+// A register swaps records at a majority of servers: CASPaxos (D. Rystsov, "CASPaxos: Replicated
+// State Machines without logs",
 // 2018). What is added is about servers that lose what they had acknowledged, promises included. Such a server does not answer until
-// it is admitted again, in a new epoch of which a majority of the others was told first. An epoch is the first part of a ballot, so
-// whatever it had promised is over. Rules and guards are in internal/model/quorum. A register is safe for concurrent use.
+// it is admitted again, in a new epoch of which a majority of the others was told first. An epoch
+// is the first part of a ballot, so whatever it had promised is over. Rules and guards are in
+// internal/model/quorum. A register is safe for concurrent use.
 type register struct {
 	members
 	calls    *calls
@@ -67,7 +70,8 @@ func newRegister(m members, c *calls) *register {
 
 func epochText(epoch uint32) string { return fmt.Sprintf("%08x", epoch) }
 
-// ballot returns one that is higher than all that were seen in the epoch. Ballots are compared as texts.
+// ballot returns one that is higher than all that were seen in the epoch. Ballots are compared as
+// texts.
 func (r *register) ballot() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,11 +123,13 @@ func always([]reply) bool { return true }
 // errMinority: fewer servers than a majority have answered.
 var errMinority = errors.New("less than a majority of the servers answers")
 
-// majority is how many servers have to agree. So many of the servers but one meet each majority with that one.
+// majority is how many servers have to agree. So many of the servers but one meet each majority
+// with that one.
 func majority(n int) int { return n/2 + 1 }
 
-// ask sends to the servers, and returns what they reply: a majority at least. It waits until enough says so, or, for those that are
-// slower, half as long again as a majority took. skip is a server that is not asked, -1 for none.
+// ask sends to the servers, and returns what they reply: a majority at least. It waits until enough
+// says so, or, for those that are slower, half as long again as a majority took. skip is a server
+// that is not asked, -1 for none.
 func (r *register) ask(ctx context.Context, skip int, send func(ctx context.Context, server int) (reply, error), enough func([]reply) bool) ([]reply, error) {
 	type answer struct {
 		reply
@@ -182,8 +188,8 @@ func (r *register) ask(ctx context.Context, skip int, send func(ctx context.Cont
 	return all, nil
 }
 
-// load reads records, each with every swap that was acknowledged before. What a majority tells alike was accepted by it; all else is
-// written again first.
+// load reads records, each with every swap that was acknowledged before. What a majority tells
+// alike was accepted by it; all else is written again first.
 func (r *register) load(ctx context.Context, names []string) ([]cell, error) {
 	agreed := func(all []reply, k int) (cell, bool) {
 		for _, x := range all {
@@ -264,7 +270,8 @@ func (r *register) until(ctx context.Context, left []int, try func(part []int) (
 	return ctx.Err()
 }
 
-// pause waits before a further try, for the time of some proposals: two processes that propose at once hinder each other.
+// pause waits before a further try, for the time of some proposals: two processes that propose at
+// once hinder each other.
 func (r *register) pause(ctx context.Context, try int) error {
 	r.mu.Lock()
 	took := max(r.took, time.Millisecond)
@@ -272,9 +279,10 @@ func (r *register) pause(ctx context.Context, try int) error {
 	return pause(ctx, took<<min(try, 5))
 }
 
-// propose runs both phases for records, with one ballot. next tells what is to be accepted, given what was found. If not ok, nothing is,
-// and the record was only looked at: what was found may be undone yet. sure tells for which records it is known that a majority
-// has accepted what cells says; of the others it may have been accepted by some.
+// propose runs both phases for records, with one ballot. next tells what is to be accepted, given
+// what was found. If not ok, nothing is, and the record was only looked at: what was found may be
+// undone yet. sure tells for which records it is known that a majority has accepted what cells
+// says; of the others it may have been accepted by some.
 func (r *register) propose(ctx context.Context, skip int, names []string, next func(k int, found cell) (cell, bool)) (cells []cell, sure []bool, err error) {
 	begin, ballot, n := time.Now(), r.ballot(), majority(r.count())
 	defer func() {
@@ -323,7 +331,8 @@ func (r *register) propose(ctx context.Context, skip int, names []string, next f
 	if len(wanted) == 0 {
 		return cells, sure, nil
 	}
-	// A server that is slow is sent its message after propose has returned: cells may be the caller's then, or none.
+	// A server that is slow is sent its message after propose has returned: cells may be the
+	// caller's then, or none.
 	theirs, values := pick(names, wanted), pick(cells, wanted)
 	all, err = r.ask(ctx, skip, func(ctx context.Context, i int) (reply, error) { return r.accept(ctx, i, ballot, theirs, values) }, func(all []reply) bool {
 		for i := range wanted {
@@ -342,7 +351,8 @@ func (r *register) propose(ctx context.Context, skip int, names []string, next f
 	return cells, sure, nil
 }
 
-// promisedBy returns how many servers say that a ballot is the highest that they have promised for a record.
+// promisedBy returns how many servers say that a ballot is the highest that they have promised for
+// a record.
 func promisedBy(all []reply, k int, ballot string) (n int) {
 	for _, x := range all {
 		if x.cells[k].promised == ballot {
@@ -363,7 +373,8 @@ func pick[T any](all []T, at []int) []T {
 // errUnknown: a swap may have taken effect, or not.
 var errUnknown = errors.New("it is unknown whether a record was written: another process has swapped it since")
 
-// swap writes records, each if it has the version that was. It tries until it is known of each whether it was written, or ctx ends.
+// swap writes records, each if it has the version that was. It tries until it is known of each
+// whether it was written, or ctx ends.
 func (r *register) swap(ctx context.Context, names, was, values []string) ([]bool, error) {
 	end, err := r.turns.begin(ctx, names)
 	if err != nil {
@@ -406,8 +417,8 @@ func (r *register) swap(ctx context.Context, names, was, values []string) ([]boo
 	return done, nil
 }
 
-// admit makes all records safe without a server that has forgotten, and returns the epoch in which it may be admitted. What is accepted
-// was accepted by a majority without it, in that epoch.
+// admit makes all records safe without a server that has forgotten, and returns the epoch in which
+// it may be admitted. What is accepted was accepted by a majority without it, in that epoch.
 func (r *register) admit(ctx context.Context, server int) (epoch uint32, err error) {
 	ask := func(epoch string) ([]reply, error) {
 		return r.ask(ctx, server, func(ctx context.Context, i int) (reply, error) { return r.tell(ctx, i, epoch) }, always)

@@ -33,7 +33,8 @@ func (d *deaf) accept(_ context.Context, _ int, ballot string, _ []string, cells
 	return reply{epoch: 1, cells: []cell{{promised: ballot}}}, nil
 }
 
-// A server that is slow gets the value of its ballot, whatever the caller has done since. The race detector tells, too.
+// A server that is slow gets the value of its ballot, whatever the caller has done since. The race
+// detector tells, too.
 func TestRegister_ASlowServerGetsTheValueOfItsBallot(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -123,8 +124,8 @@ func (l *lossy) accept(ctx context.Context, server int, ballot string, names []s
 	})
 }
 
-// A swap that says that it has not written has not: its caller runs its transition again. One that says that it has written has, once.
-// Of others it is unknown.
+// A swap that says that it has not written has not: its caller runs its transition again. One that
+// says that it has written has, once. Of others it is unknown.
 func TestRegister_SwapTellsWhatIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(lossy)

@@ -1,5 +1,5 @@
-// Package s3 is an arbiter in a bucket of S3, or of a store that speaks its protocol and has conditional writes. It loses nothing that it
-// has acknowledged.
+// Package s3 is an arbiter in a bucket of S3, or of a store that speaks its protocol and has
+// conditional writes. It loses nothing that it has acknowledged.
 //
 //	config, err := config.LoadDefaultConfig(ctx) // of github.com/aws/aws-sdk-go-v2/config
 //	c, err := coord.New(ctx, s3.New(awss3.NewFromConfig(config), &s3.Options{Bucket: "locks"}), &coord.Options{
@@ -38,17 +38,19 @@ type Options struct {
 	// Prefix begins the keys of all objects. Empty: "holdfast/".
 	Prefix string
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (24 s with a SessionTTL of 20 s): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (24
+	// s with a SessionTTL of 20 s): its records may have been deleted while processes use it. For
+	// tests, demos and development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// MinLease is the shortest SessionTTL + Margin that is not refused: a SessionTTL of 20 s. A call has a tenth of that by default, and one of a
-// thousand takes a second.
+// MinLease is the shortest SessionTTL + Margin that is not refused: a SessionTTL of 20 s. A call
+// has a tenth of that by default, and one of a thousand takes a second.
 const MinLease = 22 * time.Second
 
-// New returns an arbiter in a bucket. It does no I/O. opts must name the bucket. The arbiter is Durable, needs no clock of the store's, and has
-// no messages ([fallback.Mute]). It sends each write once, whatever the client's Retryer is.
+// New returns an arbiter in a bucket. It does no I/O. opts must name the bucket. The arbiter is
+// Durable, needs no clock of the store's, and has no messages ([fallback.Mute]). It sends each
+// write once, whatever the client's Retryer is.
 func New(client *awss3.Client, opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(client, opts), recordsOptions(opts))
 }
@@ -80,8 +82,8 @@ const (
 
 	pauseFor = 50 * time.Millisecond
 
-	// markFor is for how long the mark is not read again. A process that has an old one takes the records for those of another store, which
-	// begins Grace.
+	// markFor is for how long the mark is not read again. A process that has an old one takes the
+	// records for those of another store, which begins Grace.
 	markFor = time.Second
 )
 
@@ -106,8 +108,8 @@ func (s *store) markKey() string { return s.prefix + "mark" }
 
 func (s *store) recordKey(key string) string { return s.prefix + "records/" + key }
 
-// An object begins with a line that says what it is, and has a random text: an ETag may be a hash of the contents, and no two writes may
-// have the same.
+// An object begins with a line that says what it is, and has a random text: an ETag may be a hash
+// of the contents, and no two writes may have the same.
 const objectKind = "holdfast/1 "
 
 func encode(value []byte) []byte {
@@ -122,7 +124,8 @@ func (s *store) decode(key string, body []byte) ([]byte, error) {
 	return value, nil
 }
 
-// Open implements [fallback.Records]. It makes the mark, and finds out whether the store has conditional writes, and this process the rights.
+// Open implements [fallback.Records]. It makes the mark, and finds out whether the store has
+// conditional writes, and this process the rights.
 func (s *store) Open(ctx context.Context) error {
 	switch {
 	case s.client == nil:
@@ -148,7 +151,8 @@ func (s *store) Open(ctx context.Context) error {
 	}
 }
 
-// check writes the mark as it is, with conditions of which the first two do not hold: where conditions do not count, nothing changes.
+// check writes the mark as it is, with conditions of which the first two do not hold: where
+// conditions do not count, nothing changes.
 func (s *store) check(ctx context.Context, version string, body []byte) error {
 	for _, c := range []struct {
 		version string
@@ -174,7 +178,8 @@ func (s *store) check(ctx context.Context, version string, body []byte) error {
 // Close implements [fallback.Records].
 func (s *store) Close() error { return nil }
 
-// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx
+// ends.
 func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
 		try, cancel := context.WithTimeout(ctx, patience)
@@ -248,7 +253,8 @@ func (s *store) getRecord(ctx context.Context, key string) (value []byte, versio
 	return value, version, nil
 }
 
-// get returns what an object has after its kind, and its ETag, which is empty if there is none. Load tries again, and the SDK does not.
+// get returns what an object has after its kind, and its ETag, which is empty if there is none.
+// Load tries again, and the SDK does not.
 func (s *store) get(ctx context.Context, key string) (text []byte, etag string, err error) {
 	out, err := s.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &s.bucket, Key: &key}, once)
 	if err != nil {
@@ -270,7 +276,8 @@ func (s *store) get(ctx context.Context, key string) (text []byte, etag string, 
 	return bytes.TrimPrefix(body, []byte(objectKind)), etag, nil
 }
 
-// put writes an object if it has a version, or if there is none of the key. It is sent once: an answer that was lost stays lost.
+// put writes an object if it has a version, or if there is none of the key. It is sent once: an
+// answer that was lost stays lost.
 func (s *store) put(ctx context.Context, key, version string, body []byte) (done bool, err error) {
 	in := &awss3.PutObjectInput{Bucket: &s.bucket, Key: &key, Body: bytes.NewReader(body)}
 	if version == "" {
@@ -308,8 +315,8 @@ func inParallel(n int, f func(i int) error) []error {
 	return errs
 }
 
-// Swap implements [fallback.Records]. Versions are random, so a change goes by its version. A record that is new says which bucket's data
-// it was made for: with another mark it begins Grace.
+// Swap implements [fallback.Records]. Versions are random, so a change goes by its version. A
+// record that is new says which bucket's data it was made for: with another mark it begins Grace.
 func (s *store) Swap(ctx context.Context, _ string, changes []fallback.Change) ([]bool, error) {
 	if err := fallback.CheckSizes(changes, maxBytes); err != nil {
 		return nil, err

@@ -105,7 +105,8 @@ func TestS3_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return fallback.NewRecords(g.store(0), careful) }, g.copied, func() { g.remove(g.store(0).markKey()) })
 }
 
-// What is missing is in Grace for a process that was there before. A record that is made for the data of before is in Grace for all.
+// What is missing is in Grace for a process that was there before. A record that is made for the
+// data of before is in Grace for all.
 func TestS3_AnEmptiedBucketIsNoticed(t *testing.T) {
 	g := startGateway(t, 1)
 	s := g.store(0)
@@ -201,7 +202,8 @@ func (x *losing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// The SDK sends again by default. Then a write whose answer was lost would seem to have failed by its own condition.
+// The SDK sends again by default. Then a write whose answer was lost would seem to have failed by
+// its own condition.
 func TestS3_AWriteIsSentOnce(t *testing.T) {
 	g := startGateway(t, 1)
 	if err := g.store(0).Open(t.Context()); err != nil {

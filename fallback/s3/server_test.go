@@ -156,7 +156,8 @@ func (g *gateway) injuries() arbitertest.Cluster {
 		Delete: func(_ *testing.T, key string) { g.remove(g.store(0).recordKey(key)) },
 	}
 	if len(g.servers) > 1 {
-		// No server leads. One that stands still while others work has nothing old to say when it goes on.
+		// No server leads. One that stands still while others work has nothing old to say when it
+		// goes on.
 		x.Old = func(*testing.T) (fallback.Arbiter, func()) { return g.arbiter(1), g.servers[1].Stop() }
 		x.Cut = func(*testing.T) func() { return g.servers[1].Stop() }
 	}

@@ -42,7 +42,8 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// Processes that have a file open which was deleted do not go on in it, beside those that have a new one.
+// Processes that have a file open which was deleted do not go on in it, beside those that have a
+// new one.
 func TestSQLite_ADeletedFileIsLostData(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks")
 	n := attach(t, path, cold)
@@ -139,7 +140,8 @@ func TestSQLite_Refuses(t *testing.T) {
 	}
 }
 
-// A lock and its release of the arbiter, and a renewal: each is a commit. README.md has the figures.
+// A lock and its release of the arbiter, and a renewal: each is a commit. README.md has the
+// figures.
 func BenchmarkSQLite(b *testing.B) {
 	n, err := sqlite.New(filepath.Join(b.TempDir(), "locks"), cold).Attach(b.Context(), settings)
 	if err != nil {

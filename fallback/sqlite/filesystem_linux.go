@@ -2,8 +2,8 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// networked are file systems of several machines, by their magic numbers. Their locks, and memory that is mapped, do not reach
-// from one machine to another.
+// networked are file systems of several machines, by their magic numbers. Their locks, and memory
+// that is mapped, do not reach from one machine to another.
 var networked = map[uint32]string{
 	unix.NFS_SUPER_MAGIC: "NFS", unix.CIFS_SUPER_MAGIC: "CIFS", unix.SMB2_SUPER_MAGIC: "SMB", unix.SMB_SUPER_MAGIC: "SMB",
 	unix.AFS_SUPER_MAGIC: "AFS", unix.CEPH_SUPER_MAGIC: "Ceph", unix.CODA_SUPER_MAGIC: "Coda", unix.V9FS_MAGIC: "9P",

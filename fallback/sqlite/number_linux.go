@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileNumber tells the file at the path from its copies. A file system gives the number of a file that is gone to the next one:
-// when it was made tells the two apart, where the file system knows that.
+// fileNumber tells the file at the path from its copies. A file system gives the number of a file
+// that is gone to the next one: when it was made tells the two apart, where the file system knows
+// that.
 func fileNumber(path string, info os.FileInfo) string {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

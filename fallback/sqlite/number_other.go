@@ -4,5 +4,6 @@ package sqlite
 
 import "os"
 
-// fileNumber is not known here: a copy passes for the file, and only those that have seen newer data notice.
+// fileNumber is not known here: a copy passes for the file, and only those that have seen newer
+// data notice.
 func fileNumber(string, os.FileInfo) string { return "" }

@@ -70,9 +70,10 @@ func work(text string) int {
 	return 0
 }
 
-// section is what a lock protects: a file with the last token. It unlocks. A later token that is there before Unlock says that the lock
-// was held until then is of a second holder. A process that was stopped for longer than its lock lasted finds later tokens, too: its
-// Unlock has an error, and nothing is wrong.
+// section is what a lock protects: a file with the last token. It unlocks. A later token that is
+// there before Unlock says that the lock was held until then is of a second holder. A process that
+// was stopped for longer than its lock lasted finds later tokens, too: its Unlock has an error, and
+// nothing is wrong.
 func section(path string, l coord.Lock) (wrong string) {
 	fence := uint64(l.Fence())
 	if n := lastToken(path); n >= fence {
@@ -105,7 +106,8 @@ func lastToken(path string) uint64 {
 	return n
 }
 
-// Processes that are killed in the middle of a transaction, and of a section, leave nothing but their locks, until they expire.
+// Processes that are killed in the middle of a transaction, and of a section, leave nothing but
+// their locks, until they expire.
 func TestSQLite_NoTwoHoldersOverKills(t *testing.T) {
 	takes.Seconds(t)
 	kills, each := 3, int64(30)

@@ -71,7 +71,8 @@ func (s *saved) copied() (back func()) {
 
 func init() { newServer = crashed }
 
-// crashed is a file of a test's own. Another server is another file in its place: a copy, or one that is new.
+// crashed is a file of a test's own. Another server is another file in its place: a copy, or one
+// that is new.
 func crashed(t *testing.T) arbitertest.Server {
 	s := &saved{t: t, path: filepath.Join(directory(t), "locks")}
 	back := func() { remove(t, s.path) }
@@ -83,8 +84,8 @@ func crashed(t *testing.T) arbitertest.Server {
 	}
 }
 
-// The same copy is put back again and again. Its number in the file system is that of a file which is gone, at times also that of the one
-// that was copied.
+// The same copy is put back again and again. Its number in the file system is that of a file which
+// is gone, at times also that of the one that was copied.
 func TestSQLite_EachCopyIsAnotherServer(t *testing.T) {
 	s := newSaved(t)
 	n := attach(t, s.path, cold)
@@ -143,7 +144,8 @@ func TestSQLite_TokensRiseOverOlderData(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return sqlite.New(s.path, nil) }, s.kept, marked)
 }
 
-// The file has the secret of its namespaces, so it is made for its user alone, with what SQLite puts beside it.
+// The file has the secret of its namespaces, so it is made for its user alone, with what SQLite
+// puts beside it.
 func TestSQLite_NoOtherUserReadsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks")
 	defer syscall.Umask(syscall.Umask(0o022))

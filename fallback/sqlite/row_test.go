@@ -28,7 +28,8 @@ func TestSQLite_Row(t *testing.T) {
 
 var nodes = flag.Int("sqlite.nodes", 20, "how many nodes there are on one file")
 
-// Nodes on one file renew in one record at the same moments: so many lose no lock, also on a machine that is busy. Fifty may.
+// Nodes on one file renew in one record at the same moments: so many lose no lock, also on a
+// machine that is busy. Fifty may.
 func TestSQLite_ACrowd(t *testing.T) {
 	storetest.Minutes(t)
 	storetest.Crowd(t, *nodes, time.Minute, sqlite.Store(filepath.Join(t.TempDir(), "locks.db")), &fallback.RecordsOptions{ColdStart: true})

@@ -27,13 +27,15 @@ import (
 
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
-	// ColdStart says that a file without the namespace is new. Without it, a namespace in a file that is younger than Grace begins in
-	// Grace, because an older file may have been deleted while processes used it. For tools, tests and development.
+	// ColdStart says that a file without the namespace is new. Without it, a namespace in a file
+	// that is younger than Grace begins in Grace, because an older file may have been deleted while
+	// processes used it. For tools, tests and development.
 	ColdStart bool
 }
 
-// New returns an arbiter in the file at path, and does no I/O. Attach makes the file if it is missing; its directory must exist, on a file
-// system of the machine itself. opts may be nil. The arbiter has no messages ([fallback.Mute]).
+// New returns an arbiter in the file at path, and does no I/O. Attach makes the file if it is
+// missing; its directory must exist, on a file system of the machine itself. opts may be nil. The
+// arbiter has no messages ([fallback.Mute]).
 func New(path string, opts *Options) fallback.Arbiter {
 	records := new(fallback.RecordsOptions)
 	if opts != nil {
@@ -53,7 +55,8 @@ type store struct {
 	leaving sync.WaitGroup // files that others took the place of
 }
 
-// file is a file as this process has opened it. It stays the same file when another one has its path.
+// file is a file as this process has opened it. It stays the same file when another one has its
+// path.
 type file struct {
 	info    os.FileInfo
 	read    *sql.DB // connections that only read
@@ -97,8 +100,8 @@ func (f *file) close() error {
 	return errors.Join(f.read.Close(), f.write.Close())
 }
 
-// use returns the file that is at the path now, and counts a call of it. A file that was deleted is still there for the processes that have
-// it open: they change to the one that has its place.
+// use returns the file that is at the path now, and counts a call of it. A file that was deleted is
+// still there for the processes that have it open: they change to the one that has its place.
 func (s *store) use(ctx context.Context) (*file, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, notSent(err)
@@ -134,7 +137,8 @@ func refusal(format string, args ...any) error {
 // busyFor is for how long a statement waits for the writers of other processes at a time.
 const busyFor = 5 * time.Second
 
-// patiently calls f until no other process is in its way, or ctx ends. Writers do not queue: one may be passed over.
+// patiently calls f until no other process is in its way, or ctx ends. Writers do not queue: one
+// may be passed over.
 func patiently(ctx context.Context, f func() error) error {
 	for {
 		err := f()

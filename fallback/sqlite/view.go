@@ -60,7 +60,8 @@ func view(ctx context.Context, path, key string, changes bool) (value []byte, er
 	return value, explain(err)
 }
 
-// hasNoRecords reports whether an error says that a database has no table of records, or another one.
+// hasNoRecords reports whether an error says that a database has no table of records, or another
+// one.
 func hasNoRecords(err error) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code() == 1 // SQLITE_ERROR: the statement does not fit

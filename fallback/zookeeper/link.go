@@ -119,7 +119,8 @@ func ask[T any](ctx context.Context, f func() (T, error)) (answer T, err error) 
 	}
 }
 
-// A mark tells the data of this ensemble from those of another one, and from those that came after it was emptied.
+// A mark tells the data of this ensemble from those of another one, and from those that came after
+// it was emptied.
 type mark struct {
 	server  string // a znode below the root, with the records below it; the root has its name
 	version int32  // of the root
@@ -127,7 +128,8 @@ type mark struct {
 
 const markPrefix = "records-"
 
-// barrier returns once the ensemble has agreed on a transaction that changes nothing, with the mark as of that.
+// barrier returns once the ensemble has agreed on a transaction that changes nothing, with the mark
+// as of that.
 func (s *store) barrier(ctx context.Context, conn *zk.Conn) (mark, error) {
 	for {
 		s.mu.Lock()
@@ -174,8 +176,8 @@ func get(ctx context.Context, conn *zk.Conn, path string) (node, error) {
 	})
 }
 
-// prepare reads the mark, and makes it if it is missing. What it reads may be old: the barrier comes after it, and what is made goes by
-// the root's version.
+// prepare reads the mark, and makes it if it is missing. What it reads may be old: the barrier
+// comes after it, and what is made goes by the root's version.
 func (s *store) prepare(ctx context.Context, conn *zk.Conn) (mark, error) {
 	for {
 		root, err := get(ctx, conn, s.root)

@@ -224,7 +224,8 @@ func (e *ensemble) restart() {
 	e.leader(-1)
 }
 
-// old makes the leader stand still until another member leads, and returns an arbiter that asks it only.
+// old makes the leader stand still until another member leads, and returns an arbiter that asks it
+// only.
 func (e *ensemble) old() (fallback.Arbiter, func()) {
 	e.t.Helper()
 	i := e.leader(-1)
@@ -289,7 +290,8 @@ func (e *ensemble) clear(t *testing.T, name string) {
 	}
 }
 
-// copied stops a server that is alone, copies its data, and starts it again. back puts the copy in their place.
+// copied stops a server that is alone, copies its data, and starts it again. back puts the copy in
+// their place.
 func (e *ensemble) copied() (back func()) {
 	e.t.Helper()
 	data := filepath.Join(e.dirs[0], "data")

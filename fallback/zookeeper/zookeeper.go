@@ -26,23 +26,26 @@ import (
 
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
-	// Root is the znode below which everything is kept. It is made if it is missing, with those above it. Empty: "/holdfast".
+	// Root is the znode below which everything is kept. It is made if it is missing, with those
+	// above it. Empty: "/holdfast".
 	Root string
 
 	// ACL is that of the znodes that are made. Empty: every client may do anything.
 	ACL []zk.ACL
 
-	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12 s by default): its records may have
-	// been deleted while processes use it. For tests, demos and development, and for what makes a namespace before processes use it.
+	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
+	// s by default): its records may have been deleted while processes use it. For tests, demos and
+	// development, and for what makes a namespace before processes use it.
 	ColdStart bool
 }
 
-// New returns an arbiter on an ensemble. It does no I/O. opts may be nil. The arbiter is Durable, needs no clock of the store's, and has no
-// messages ([fallback.Mute]).
+// New returns an arbiter on an ensemble. It does no I/O. opts may be nil. The arbiter is Durable,
+// needs no clock of the store's, and has no messages ([fallback.Mute]).
 //
-// connect makes a connection. It is called in a goroutine of its own when a namespace is attached, and again when a connection has
-// given no answer for seconds. It may block until the ensemble answers, as [zk.Conn.AddAuth] does. The arbiter closes the connection: with
-// its last namespace, or when it takes another one. Sessions of ZooKeeper count for nothing: nothing is lost with one.
+// connect makes a connection. It is called in a goroutine of its own when a namespace is attached,
+// and again when a connection has given no answer for seconds. It may block until the ensemble
+// answers, as [zk.Conn.AddAuth] does. The arbiter closes the connection: with its last namespace,
+// or when it takes another one. Sessions of ZooKeeper count for nothing: nothing is lost with one.
 func New(connect func() (*zk.Conn, error), opts *Options) fallback.Arbiter {
 	return fallback.NewRecords(newStore(connect, opts), recordsOptions(opts))
 }
@@ -63,13 +66,16 @@ func newStore(connect func() (*zk.Conn, error), opts *Options) *store {
 }
 
 const (
-	// A server closes the connection of a request above its jute.maxbuffer, which is 1,048,575 bytes by default.
+	// A server closes the connection of a request above its jute.maxbuffer, which is 1,048,575
+	// bytes by default.
 	maxBytes = 1_000_000
 
-	// tryFor is for how long a read is tried at first. The next try has another connection, and up to twice the time.
+	// tryFor is for how long a read is tried at first. The next try has another connection, and up
+	// to twice the time.
 	tryFor = 2 * time.Second
 
-	// silentFor is for how long a connection may have failed only. Servers refuse one that has seen later changes than they have, for ever.
+	// silentFor is for how long a connection may have failed only. Servers refuse one that has seen
+	// later changes than they have, for ever.
 	silentFor = 4 * time.Second
 
 	// atOnce is how many requests of one call are on their way.
@@ -118,7 +124,8 @@ func (s *store) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close implements [fallback.Records]. The last one closes the connection, which takes up to three seconds if no server answers.
+// Close implements [fallback.Records]. The last one closes the connection, which takes up to three
+// seconds if no server answers.
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +141,8 @@ func (s *store) recordPath(server, key string) string {
 	return s.root + "/" + server + "/" + url.PathEscape(key)
 }
 
-// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx ends.
+// Load implements [fallback.Records]. It asks again until it has an answer, is refused, or ctx
+// ends.
 func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) {
 	for patience := tryFor; ; patience = min(2*patience, 8*tryFor) {
 		look, err := s.try(ctx, patience, keys)
@@ -170,9 +178,10 @@ func (s *store) try(ctx context.Context, patience time.Duration, keys []string) 
 
 var errMoved = errors.New("zookeeper: the session has ended")
 
-// read reads after a barrier: a transaction that changes nothing. ZooKeeper's sync is none, for a leader answers that by itself, also one that
-// others have replaced. What the barrier's session reads after that is as late as the barrier, at whichever server: one
-// that is behind does not take the session. A later session may be at any.
+// read reads after a barrier: a transaction that changes nothing. ZooKeeper's sync is none, for a
+// leader answers that by itself, also one that others have replaced. What the barrier's session
+// reads after that is as late as the barrier, at whichever server: one that is behind does not take
+// the session. A later session may be at any.
 func (s *store) read(ctx context.Context, conn *zk.Conn, keys []string) (look fallback.Look, err error) {
 	session := conn.SessionID()
 	m, err := s.barrier(ctx, conn)

@@ -70,8 +70,9 @@ func TestZookeeper_WhatItCostsAtRest(t *testing.T) {
 	storetest.AtRest(t, newStore(startEnsemble(t, 1).connect(), nil), recordsOptions(isNew))
 }
 
-// Old data in the ensemble that wrote them are told by the processes that have seen newer ones. The servers refuse the connection, which has
-// seen later changes than they have, if they count from before.
+// Old data in the ensemble that wrote them are told by the processes that have seen newer ones. The
+// servers refuse the connection, which has seen later changes than they have, if they count from
+// before.
 func TestZookeeper_ARestoredSnapshotIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)

@@ -1,7 +1,7 @@
-// Command chaos stops lock holders by SIGSTOP, between any two statements of their transactions, and
-// counts the updates that are lost: with the token checked in several ways, and without. Processes,
-// redis-server and the databases are real. The counter is in a database, in Redis or in a file; the
-// latter two run with SQLite.
+// Command chaos stops lock holders by SIGSTOP, between any two statements of their transactions,
+// and counts the updates that are lost: with the token checked in several ways, and without.
+// Processes, redis-server and the databases are real. The counter is in a database, in Redis or in
+// a file; the latter two run with SQLite.
 //
 //	go run ./chaos                               # all databases that are installed, 20 s for each variant
 //	go run ./chaos -db mariadb -duration 2m -json run.json

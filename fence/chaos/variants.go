@@ -188,8 +188,8 @@ func (w *worker) inRedis(ctx context.Context, guarded bool) error {
 	})
 }
 
-// next returns the number after that in old, which is 0 if there is none. The worker may stop before
-// and after the decision.
+// next returns the number after that in old, which is 0 if there is none. The worker may stop
+// before and after the decision.
 func (w *worker) next(old []byte) ([]byte, error) {
 	n, err := strconv.Atoi(cmp.Or(string(old), "0"))
 	if err == nil {

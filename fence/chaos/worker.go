@@ -156,6 +156,6 @@ func (w *worker) commit(tx *sql.Tx) error {
 	return unknown(err)
 }
 
-// unknown is the error of a write without an answer: the context may have ended after the server had
-// executed it.
+// unknown is the error of a write without an answer: the context may have ended after the server
+// had executed it.
 func unknown(err error) error { return fmt.Errorf("%w: %w", fence.ErrUnknown, err) }

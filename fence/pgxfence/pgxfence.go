@@ -33,7 +33,8 @@ type Table struct {
 
 func (t Table) table() fence.Table { return fence.Table{Dialect: fence.Postgres, Name: t.Name} }
 
-// EnsureTable makes the table if it is not there. [fence.Table.Schema] is its statement, for a migration.
+// EnsureTable makes the table if it is not there. [fence.Table.Schema] is its statement, for a
+// migration.
 func (t Table) EnsureTable(ctx context.Context, db DB) error {
 	text := t.table().Schema()
 	_, err := db.Exec(ctx, text)

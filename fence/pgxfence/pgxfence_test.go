@@ -104,8 +104,8 @@ func TestDoTx(t *testing.T) {
 	}
 }
 
-// A transaction that PostgreSQL could not serialize is begun again; one whose connection ends while it
-// is committed is not.
+// A transaction that PostgreSQL could not serialize is begun again; one whose connection ends while
+// it is committed is not.
 func TestDoTx_Again(t *testing.T) {
 	pool, locks := open(t)
 	ctx := t.Context()

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// guard is around the caller's script, which gets its own KEYS and ARGV. Tokens are compared as digits:
-// a Lua number would round them.
+// guard is around the caller's script, which gets its own KEYS and ARGV. Tokens are compared as
+// digits: a Lua number would round them.
 //
 //	KEYS: the script's, and the key of the highest token
 //	ARGV: the script's, and the token
@@ -30,7 +30,8 @@ return (function()
 end)()
 `
 
-// A Script is a Lua script that is executed only if its token is not stale. It is safe for concurrent use.
+// A Script is a Lua script that is executed only if its token is not stale. It is safe for
+// concurrent use.
 type Script struct{ script *redis.Script }
 
 // NewScript returns a script. Its code has the KEYS and ARGV that Run gets.
@@ -38,12 +39,13 @@ func NewScript(code string) *Script {
 	return &Script{redis.NewScript(fmt.Sprintf(guard, code))}
 }
 
-// Run executes the script, unless the key fenceKey has seen a token higher than the given one: then the
-// command's error is a [*fence.StaleError]. fenceKey belongs to this package. In a Redis Cluster it must be in
-// the slot of the keys: "{order:7}:fence" goes with "{order:7}". It stays until it is deleted.
+// Run executes the script, unless the key fenceKey has seen a token higher than the given one: then
+// the command's error is a [*fence.StaleError]. fenceKey belongs to this package. In a Redis
+// Cluster it must be in the slot of the keys: "{order:7}:fence" goes with "{order:7}". It stays
+// until it is deleted.
 //
-// A section that reads, decides and writes with several commands calls [Put] before it reads, and writes
-// with scripts. A script that does all of that needs no Put.
+// A section that reads, decides and writes with several commands calls [Put] before it reads, and
+// writes with scripts. A script that does all of that needs no Put.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, fenceKey string, token coord.Fence, keys []string, args ...any) *redis.Cmd {
 	all := append(append(make([]string, 0, len(keys)+1), keys...), fenceKey)
 	if token == 0 {

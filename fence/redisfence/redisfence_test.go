@@ -62,7 +62,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// The late write of a holder that stood still is refused, wherever it stood still after Put of the next.
+// The late write of a holder that stood still is refused, wherever it stood still after Put of the
+// next.
 func TestPut(t *testing.T) {
 	c := redistest.Start(t).Client(t)
 	write := redisfence.NewScript(`return redis.call('SET', KEYS[1], ARGV[1])`)

@@ -104,8 +104,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// repeat measures again what is beyond the limit: where several goroutines take part, it depends on which one comes first. For an
-// update it returns the highest of all.
+// repeat measures again what is beyond the limit: where several goroutines take part, it depends on
+// which one comes first. For an update it returns the highest of all.
 func repeat(limit float64, f func() float64) float64 {
 	n := f()
 	for range 2 {
@@ -143,9 +143,9 @@ func (p path) warm(t testing.TB) (op func()) {
 	return op
 }
 
-// allocations returns how many objects an operation of the path allocates, to a tenth. The nodes of a cluster allocate besides,
-// some times a second, for as long as it takes: it counts what the cheapest of many short rounds has, each long enough for what
-// happens once in 64 operations.
+// allocations returns how many objects an operation of the path allocates, to a tenth. The nodes of
+// a cluster allocate besides, some times a second, for as long as it takes: it counts what the
+// cheapest of many short rounds has, each long enough for what happens once in 64 operations.
 func allocations(t *testing.T, p path) float64 {
 	t.Helper()
 	op := p.warm(t)

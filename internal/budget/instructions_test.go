@@ -14,8 +14,9 @@ import (
 
 const childEnv = "HOLDFAST_BUDGET_PATH"
 
-// instructions returns a path's instructions per operation, and which functions they are in. The round with the fewest counts, so
-// the first one within the limit decides that the path is: the rounds after it are left out.
+// instructions returns a path's instructions per operation, and which functions they are in. The
+// round with the fewest counts, so the first one within the limit decides that the path is: the
+// rounds after it are left out.
 func instructions(t *testing.T, p path, limit float64) (n float64, where string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
@@ -44,8 +45,9 @@ func (p path) stepped() int {
 	return p.calls
 }
 
-// rounds is how many rounds there are. The one with the fewest instructions counts: some things are only done once in a while. Of
-// rounds of one operation some have none of them, not even a span of the heap that is full, a tenth of a path that allocates.
+// rounds is how many rounds there are. The one with the fewest instructions counts: some things are
+// only done once in a while. Of rounds of one operation some have none of them, not even a span of
+// the heap that is full, a tenth of a path that allocates.
 func (p path) rounds() int {
 	if p.stepped()*p.each() == 1 {
 		return 16
@@ -84,7 +86,8 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// where names the functions with the most instructions. The tracer is the same program as the traced process.
+// where names the functions with the most instructions. The tracer is the same program as the
+// traced process.
 func (r Round) where(ops float64) string {
 	by := make(map[string]int)
 	for pc, steps := range r.At {

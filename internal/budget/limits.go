@@ -44,8 +44,8 @@ func (l Limits) Write(w io.Writer) error {
 	return b.Flush()
 }
 
-// Read reads limits: a line with the version of Go, and one for each path. Empty lines and those that begin with # are
-// for people.
+// Read reads limits: a line with the version of Go, and one for each path. Empty lines and those
+// that begin with # are for people.
 func Read(r io.Reader) (Limits, error) {
 	var l Limits
 	s := bufio.NewScanner(r)

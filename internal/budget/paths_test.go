@@ -24,7 +24,8 @@ type path struct {
 	name string
 	// turns is how many operations a call of the function is that setup returns: 1 if it is 0.
 	turns int
-	// calls is how many calls of a round are stepped through: 8 if it is 0. An unlock in 64 of an owner's takes a longer way.
+	// calls is how many calls of a round are stepped through: 8 if it is 0. An unlock in 64 of an
+	// owner's takes a longer way.
 	calls int
 	setup func(t testing.TB) func()
 }

@@ -25,8 +25,8 @@ const (
 	userRIP         = 16 * 8
 )
 
-// A read of the clock counts as so many instructions, however many it takes on this machine; and so many instructions
-// last a nanosecond by the child's clock.
+// A read of the clock counts as so many instructions, however many it takes on this machine; and so
+// many instructions last a nanosecond by the child's clock.
 const (
 	clockRead = 50
 	perNano   = 3
@@ -40,15 +40,18 @@ type Round struct {
 	At    map[uintptr]int // instructions by address
 }
 
-// Steps starts cmd, which has to say so when it is ready by a line on its output, wait for one on its input, and call
-// [Mark] rounds+1 times. It returns what was executed between the marks, by all threads but the one with which the
-// runtime watches the others (sysmon): that one is stopped, so no goroutine is preempted. It stops at the first round that
-// is enough, as each instruction takes some 30 us. The process is killed afterwards.
+// Steps starts cmd, which has to say so when it is ready by a line on its output, wait for one on
+// its input, and call [Mark] rounds+1 times. It returns what was executed between the marks, by all
+// threads but the one with which the runtime watches the others (sysmon): that one is stopped, so
+// no goroutine is preempted. It stops at the first round that is enough, as each instruction takes
+// some 30 us. The process is killed afterwards.
 //
-// From the first mark on the child's clock is slow: it stands still but for the instructions that are counted.
-// The child should run with GOMAXPROCS=1 and without garbage collection, or its threads get into each other's way.
+// From the first mark on the child's clock is slow: it stands still but for the instructions that
+// are counted. The child should run with GOMAXPROCS=1 and without garbage collection, or its
+// threads get into each other's way.
 //
-// An error that Is [errors.ErrUnsupported] means that this machine does not let one process trace another.
+// An error that Is [errors.ErrUnsupported] means that this machine does not let one process trace
+// another.
 func Steps(cmd *exec.Cmd, rounds int, enough func(Round) bool) ([]Round, error) {
 	runtime.LockOSThread() // a tracee belongs to a thread
 	defer runtime.UnlockOSThread()
@@ -311,8 +314,9 @@ func (t *tracer) readClock(tid int, x *thread) error {
 	return syscall.PtraceSetRegs(tid, &regs)
 }
 
-// freeze stops all threads but the one that has reached the mark; those that stop are stepped from now on. The thread
-// of sysmon, which is the first that a process starts, stays where it is, once it sleeps: elsewhere it may have a lock.
+// freeze stops all threads but the one that has reached the mark; those that stop are stepped from
+// now on. The thread of sysmon, which is the first that a process starts, stays where it is, once
+// it sleeps: elsewhere it may have a lock.
 func (t *tracer) freeze(at int) error {
 	sysmon := t.sysmon()
 	for tid, x := range t.threads {

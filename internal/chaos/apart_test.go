@@ -29,7 +29,8 @@ func apart(t *testing.T, change func(cfg *config)) *running {
 	})
 }
 
-// beside starts a server for a second cluster. Its nodes can talk with those of the first one. data is copied to it.
+// beside starts a server for a second cluster. Its nodes can talk with those of the first one. data
+// is copied to it.
 func (r *running) beside(t *testing.T, data []byte) *running {
 	t.Helper()
 	q := &running{cfg: r.cfg, dir: filepath.Join(r.dir, "other"), net: r.net, servers: &servers{topology: "single"}}
@@ -82,7 +83,8 @@ func (r *running) works(t *testing.T, names ...string) {
 	}
 }
 
-// separate judges both clusters, each by itself: no two holders of a key, and no node has a stream to another cluster's.
+// separate judges both clusters, each by itself: no two holders of a key, and no node has a stream
+// to another cluster's.
 func separate(t *testing.T, all ...*running) {
 	t.Helper()
 	for _, r := range all {
@@ -126,7 +128,8 @@ func (r *running) says(t *testing.T, what string) {
 	}
 }
 
-// Nodes that use a copy of the data, with its secret and its list of sessions, stay apart from the nodes of the original.
+// Nodes that use a copy of the data, with its secret and its list of sessions, stay apart from the
+// nodes of the original.
 func TestApart_ACopyOfTheData(t *testing.T) {
 	takes.Seconds(t)
 	r := apart(t, func(*config) {})
@@ -147,7 +150,8 @@ func TestApart_ACopyOfTheData(t *testing.T) {
 	separate(t, r, q)
 }
 
-// Two clusters that have begun on empty servers of their own, and whose nodes have the same Seeds, stay apart, and say why.
+// Two clusters that have begun on empty servers of their own, and whose nodes have the same Seeds,
+// stay apart, and say why.
 func TestApart_TheSameSeeds(t *testing.T) {
 	takes.Seconds(t)
 	if !*full {
@@ -163,7 +167,8 @@ func TestApart_TheSameSeeds(t *testing.T) {
 	separate(t, r, q)
 }
 
-// The address of Redis changes in a rolling restart, so that for a while nodes of one service use two arbiters.
+// The address of Redis changes in a rolling restart, so that for a while nodes of one service use
+// two arbiters.
 func TestApart_AnAddressThatChanges(t *testing.T) {
 	takes.Seconds(t)
 	if !*full {

@@ -86,7 +86,8 @@ func (r *running) cutFor(t *testing.T, c lan.Cut, d time.Duration) (from, to mom
 	return from, to
 }
 
-// settle waits until each node grants the keys of some partitions, and no partition has no owner, for longer than the ring's debounce.
+// settle waits until each node grants the keys of some partitions, and no partition has no owner,
+// for longer than the ring's debounce.
 func (r *running) settle(t *testing.T) {
 	t.Helper()
 	client := r.servers.client()
@@ -130,7 +131,8 @@ func (r *running) judged(t *testing.T) *report {
 	return rep
 }
 
-// Two nodes lose each other, and both reach Redis: keys stay lockable from both within 5 s, and nothing is held twice.
+// Two nodes lose each other, and both reach Redis: keys stay lockable from both within 5 s, and
+// nothing is held twice.
 func TestTwoNodesCutFromEachOther(t *testing.T) {
 	takes.Seconds(t)
 	r := scene(t, func(*config) {})
@@ -159,8 +161,8 @@ func TestTwoNodesCutFromEachOther(t *testing.T) {
 	}
 }
 
-// A node is cut from Redis, and from nothing else: it grants nothing after its deadline, its holders are told by then, and
-// its callers, why they wait.
+// A node is cut from Redis, and from nothing else: it grants nothing after its deadline, its
+// holders are told by then, and its callers, why they wait.
 func TestANodeCutFromRedis(t *testing.T) {
 	takes.Seconds(t)
 	r := scene(t, func(cfg *config) { cfg.Kept = true })
@@ -171,7 +173,8 @@ func TestANodeCutFromRedis(t *testing.T) {
 	rep := r.judged(t)
 	// The last renewal that was acknowledged was sent before the cut.
 	deadline := from.add(r.cfg.Times.TTL - r.cfg.Times.margin())
-	// From the library's look at the clock until the client has written it down. No other node can have the key before the margin is over.
+	// From the library's look at the clock until the client has written it down. No other node can
+	// have the key before the margin is over.
 	slack := r.cfg.Times.margin()/2 + rep.Machine
 	var own, next *hold
 	for _, h := range rep.history.holds {

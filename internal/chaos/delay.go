@@ -42,8 +42,9 @@ func delay(ctx context.Context, s *storm) error {
 	return errors.Join(errs...)
 }
 
-// delayed delays each packet that the host sends to another one, by half to one and a half of what is said: so they overtake
-// each other, too. Where the kernel has no netem, the packets make a detour through this process.
+// delayed delays each packet that the host sends to another one, by half to one and a half of what
+// is said: so they overtake each other, too. Where the kernel has no netem, the packets make a
+// detour through this process.
 func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 	tc := append(h.Command(), "tc", "qdisc")
 	err = netns.Run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
@@ -56,7 +57,8 @@ func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 // detourDevice is a network device of a host; this process reads its packets.
 const detourDevice = "detour"
 
-// detour leads what the host sends to others to a device that this process reads, and this process sends it on, late.
+// detour leads what the host sends to others to a device that this process reads, and this process
+// sends it on, late.
 func detour(h *lan.Host, late func() time.Duration) (mend func() error, err error) {
 	var tun *os.File
 	raw := -1
@@ -98,7 +100,8 @@ func detour(h *lan.Host, late func() time.Duration) (mend func() error, err erro
 			time.AfterFunc(late(), func() { _ = unix.Sendto(raw, packet, 0, to) })
 		}
 	}()
-	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that must not matter.
+	// The addresses of all hosts, and not that of the bridge. Answers come by another device: that
+	// must not matter.
 	net := h.Addr[:strings.LastIndex(h.Addr, ".")] + ".0/25"
 	err = errors.Join(
 		netns.Run("", "ip", append(h.Command(), "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/*/rp_filter")...),

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// An event is a line of what a node writes down. It is written before anything else happens, so that it is there after
-// SIGKILL, too.
+// An event is a line of what a node writes down. It is written before anything else happens, so
+// that it is there after SIGKILL, too.
 type event struct {
 	At     int64  `json:"t"`           // CLOCK_MONOTONIC
 	Node   string `json:"n"`           // host
@@ -31,8 +31,8 @@ type event struct {
 
 type op string
 
-// What a client does and finds, in this order. A process that is killed leaves the rest out: what is under way then has
-// an unknown end.
+// What a client does and finds, in this order. A process that is killed leaves the rest out: what
+// is under way then has an unknown end.
 const (
 	opLock      op = "lock"      // Lock is called; Text says for how long
 	opFailed    op = "failed"    // Lock has returned an error, in Text

@@ -282,7 +282,8 @@ func between(key string, holds []*hold) (bad []string) {
 // calm is a time in which there was no fault, and all had recovered from the last one.
 type calm struct{ from, to moment }
 
-// unexcused finds locks that failed or were lost in calm times. A wait for longer than others may hold the key is not to fail.
+// unexcused finds locks that failed or were lost in calm times. A wait for longer than others may
+// hold the key is not to fail.
 func (h *history) unexcused(calms []calm, patience time.Duration) (bad []string) {
 	in := func(from, to moment) bool {
 		return slices.ContainsFunc(calms, func(c calm) bool { return c.from <= from && to <= c.to })
@@ -319,7 +320,8 @@ func (h *history) wasted(rounds []*round) (bad []string) {
 	return bad
 }
 
-// longestStall returns the longest time without a grant of a key that all clients wanted all the time.
+// longestStall returns the longest time without a grant of a key that all clients wanted all the
+// time.
 func longestStall(holds map[string][]*hold, from, to moment) (key string, longest time.Duration) {
 	for k, all := range holds {
 		if !busy(k) {

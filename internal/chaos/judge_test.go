@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
-// lockOf is what a client writes down of a lock of key k: the times are moments, 0 for what it did not come to.
+// lockOf is what a client writes down of a lock of key k: the times are moments, 0 for what it did
+// not come to.
 func lockOf(node string, client int, fence uint64, asked, granted, valid, ended int64) []event {
 	e := func(at int64, o op) event {
 		return event{At: at, Node: node, Life: 1, Client: client, Op: o, Key: "k", Fence: fence}
@@ -39,7 +40,8 @@ func as(m mode, n int, events []event) []event {
 	return events
 }
 
-// downgraded is what a client writes down of a lock of key k that it makes one for reading at a moment, until the last one.
+// downgraded is what a client writes down of a lock of key k that it makes one for reading at a
+// moment, until the last one.
 func downgraded(node string, fence, reads uint64, granted, at, valid, ended int64) []event {
 	all := lockOf(node, 1, fence, granted-1, granted, at-1, 0)
 	all = append(all, event{At: at, Node: node, Life: 1, Client: 1, Op: opDowngrade, Key: "k", Fence: fence})
@@ -143,7 +145,8 @@ func TestTheRing(t *testing.T) {
 	}
 }
 
-// Two holders are told apart from other violations where the settings allow for them, and only there.
+// Two holders are told apart from other violations where the settings allow for them, and only
+// there.
 func TestExpectedWithDefaultReplication(t *testing.T) {
 	for _, c := range []struct {
 		cfg                  config

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// memory is how much a node needed in calm times: medians of the first quarter of the run, and of the last one.
+// memory is how much a node needed in calm times: medians of the first quarter of the run, and of
+// the last one.
 type memory struct {
 	Node       string
 	Heap       [2]uint64

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// takeOut takes out guards of the protocol, named with commas between them, before anything runs that they guard.
+// takeOut takes out guards of the protocol, named with commas between them, before anything runs
+// that they guard.
 func takeOut(names string) error {
 	for name := range strings.SplitSeq(names, ",") {
 		g := guard.All[name]

@@ -158,7 +158,8 @@ func runNode(text string) error {
 	return errors.Join(err, n.out.write(e))
 }
 
-// showGoroutines logs what goroutines there are, by what they do, whenever the process gets SIGUSR1.
+// showGoroutines logs what goroutines there are, by what they do, whenever the process gets
+// SIGUSR1.
 func showGoroutines() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
@@ -167,8 +168,9 @@ func showGoroutines() {
 	}
 }
 
-// settled returns how many goroutines there are more than there were, when those that end have ended, and shows them. (A probe of
-// the gossip outlives it; the Redis client's attempts to connect go on for some times 5 s, where no server answers.)
+// settled returns how many goroutines there are more than there were, when those that end have
+// ended, and shows them. (A probe of the gossip outlives it; the Redis client's attempts to connect
+// go on for some times 5 s, where no server answers.)
 func settled(before int) int {
 	for end := time.Now().Add(15 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
@@ -252,7 +254,8 @@ func (n *node) state() *state {
 	return x
 }
 
-// busyGoroutines counts goroutines, without those that wait for work in a pool: once there was much to do at once, up to 64 do.
+// busyGoroutines counts goroutines, without those that wait for work in a pool: once there was much
+// to do at once, up to 64 do.
 func busyGoroutines() (n int) {
 	var b strings.Builder
 	_ = pprof.Lookup("goroutine").WriteTo(&b, 1)

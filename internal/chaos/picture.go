@@ -11,9 +11,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
-// The picture of a run: time goes to the right. From above: the faults by name, the times without a grant of some key,
-// the partitions' owners by the records, a row for each node with how many partitions it granted and its holds of some keys,
-// and a row for each server. A fault is a band over the rows that it concerned.
+// The picture of a run: time goes to the right. From above: the faults by name, the times without a
+// grant of some key, the partitions' owners by the records, a row for each node with how many
+// partitions it granted and its holds of some keys, and a row for each server. A fault is a band
+// over the rows that it concerned.
 
 const (
 	labelWidth = 130
@@ -186,7 +187,8 @@ func (c *canvas) partitions() {
 	c.y += partHeight*partitions + 8
 }
 
-// node draws a node's row: how many partitions it grants the keys of, and below its holds of some keys.
+// node draws a node's row: how many partitions it grants the keys of, and below its holds of some
+// keys.
 func (c *canvas) node(i int, s *seat) {
 	colour := nodeColours[i%len(nodeColours)]
 	name := s.host.Name
@@ -220,7 +222,8 @@ func (c *canvas) sample() []string {
 	return append(slices.Clone(job.Keys[:min(1, len(job.Keys))]), job.Slow[:min(3, len(job.Slow))]...)
 }
 
-// holds draws a node's holds of a key. Those that cannot be told apart are one; a loss is a red mark.
+// holds draws a node's holds of a key. Those that cannot be told apart are one; a loss is a red
+// mark.
 func (c *canvas) holds(node, key string, y float64, colour string) {
 	var from, to moment
 	flush := func() {

@@ -21,7 +21,8 @@ const (
 	resourceVariable = "HOLDFAST_CHAOS_RESOURCE"
 )
 
-// child runs what the environment says, if it says so. Then this process is not the one that commits faults.
+// child runs what the environment says, if it says so. Then this process is not the one that
+// commits faults.
 func child() (mine bool, err error) {
 	if text := os.Getenv(nodeVariable); text != "" {
 		return true, runNode(text)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A record is a line of the history as internal/history/judge reads it. It is a module of its own, because of what it depends on:
-// its Record says what the fields are.
+// A record is a line of the history as internal/history/judge reads it. It is a module of its own,
+// because of what it depends on: its Record says what the fields are.
 type record struct {
 	Process string `json:"process"`
 	ID      uint64 `json:"id"`

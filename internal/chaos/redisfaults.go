@@ -49,7 +49,8 @@ var serverFaults = []fault{
 	}},
 }
 
-// primary chooses a server that is one. On a busy machine an answer may be late, so it asks for a while.
+// primary chooses a server that is one. On a busy machine an answer may be late, so it asks for a
+// while.
 func (s *storm) primary(ctx context.Context) (*dataServer, error) {
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -93,7 +94,8 @@ func stopServer(ctx context.Context, s *storm) error {
 	return p.Signal(syscall.SIGCONT)
 }
 
-// failover kills a primary and waits until it is replaced, after it has lost its replicas for a while, or not.
+// failover kills a primary and waits until it is replaced, after it has lost its replicas for a
+// while, or not.
 func (s *storm) failover(ctx context.Context, name string, losing bool) error {
 	p, err := s.primary(ctx)
 	if err != nil {
@@ -146,7 +148,8 @@ func (s *storm) dataNames() []string {
 	return names
 }
 
-// cutPrimaryOff leaves a primary alone with some nodes, which is what Jepsen calls a partition with the primary in the minority.
+// cutPrimaryOff leaves a primary alone with some nodes, which is what Jepsen calls a partition with
+// the primary in the minority.
 func cutPrimaryOff(ctx context.Context, s *storm) error {
 	p, err := s.primary(ctx)
 	if err != nil {
@@ -165,8 +168,9 @@ func cutPrimaryOff(ctx context.Context, s *storm) error {
 
 const primaryCutForLong = "primary cut off with nodes for long"
 
-// cutPrimaryOffForLong is cutPrimaryOff for longer than a failover and Grace take, so that both sides grant if the primary that is cut
-// off goes on acknowledging. With min-replicas-to-write or WAIT it does not.
+// cutPrimaryOffForLong is cutPrimaryOff for longer than a failover and Grace take, so that both
+// sides grant if the primary that is cut off goes on acknowledging. With min-replicas-to-write or
+// WAIT it does not.
 func cutPrimaryOffForLong(ctx context.Context, s *storm) error {
 	p, err := s.primary(ctx)
 	if err != nil {
@@ -236,7 +240,8 @@ func (s *storm) replicaOf(ctx context.Context, p *dataServer) *dataServer {
 	return nil
 }
 
-// stepClock steps the server's clock, for good. Steps forward that follow each other within T would add up to more than M.
+// stepClock steps the server's clock, for good. Steps forward that follow each other within T would
+// add up to more than M.
 func (s *storm) stepClock(ctx context.Context, name string, by time.Duration) error {
 	p := s.r.servers.data[0]
 	if p.clock == "" {

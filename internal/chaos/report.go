@@ -161,7 +161,8 @@ func (rep *report) write(w io.Writer) {
 // shown is how many of Expected are told.
 const shown = 5
 
-// excuse moves what two holders of a key bring about from Violations to Expected, if the settings of the run allow for two.
+// excuse moves what two holders of a key bring about from Violations to Expected, if the settings
+// of the run allow for two.
 func (rep *report) excuse(cfg config) {
 	if rep.defaults = cfg.Defaults && cfg.Replicas <= 0; !rep.defaults {
 		return

@@ -12,9 +12,10 @@ import (
 	"sync"
 )
 
-// The resource is what the locks are for: per key two counters, each of which a critical section reads at its begin and
-// writes, one higher, at its end. One looks at the tokens, the other one does not. It is a process of its own, which
-// nodes reach by a socket in the file system: no cut and no fault affects it.
+// The resource is what the locks are for: per key two counters, each of which a critical section
+// reads at its begin and writes, one higher, at its end. One looks at the tokens, the other one
+// does not. It is a process of its own, which nodes reach by a socket in the file system: no cut
+// and no fault affects it.
 type resource struct {
 	mu   sync.Mutex // protects what follows
 	keys map[string]*register
@@ -163,7 +164,8 @@ func (r *resource) begin(v *visitor, q request) bool {
 	return true
 }
 
-// beginReading refuses a reader if a later writer was here. Its token is no writer's, and refuses none.
+// beginReading refuses a reader if a later writer was here. Its token is no writer's, and refuses
+// none.
 func (r *resource) beginReading(v *visitor, q request, k *register) bool {
 	if q.Fence == k.highest {
 		r.sum.Bad = append(r.sum.Bad, fmt.Sprintf("%s: token %s for %s, which writes, and for %s, which reads", q.Key, token(q.Fence), k.by, q.Node))

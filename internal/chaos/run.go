@@ -284,8 +284,9 @@ func (r *running) rage(ctx context.Context) (bad []string) {
 	return bad
 }
 
-// recover waits until every node has locked each key after a moment, and returns when that was. Of the slow keys, which
-// are held for longer than a session lasts, one node each will do unless all is said.
+// recover waits until every node has locked each key after a moment, and returns when that was. Of
+// the slow keys, which are held for longer than a session lasts, one node each will do unless all
+// is said.
 func (r *running) recover(ctx context.Context, since moment, all bool) (moment, error) {
 	t := r.cfg.Times
 	limit := t.Grace + 2*t.TTL + 10*time.Second
@@ -315,7 +316,8 @@ func (r *running) recover(ctx context.Context, since moment, all bool) (moment, 
 	}
 }
 
-// missing says which nodes have not locked which keys since, to write; of the slow ones a reader will do.
+// missing says which nodes have not locked which keys since, to write; of the slow ones a reader
+// will do.
 func (r *running) missing(since moment, all bool) (missing []string, err error) {
 	a, err := r.asks.ask(request{Op: "sum"})
 	if err != nil {

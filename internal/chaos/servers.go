@@ -47,11 +47,12 @@ var serverNames = map[string][]string{
 	"cluster":  {"r1", "r2", "r3", "r4", "r5", "r6"},
 }
 
-// nodeTimeout is for how long a primary of a Redis Cluster must be silent until it is replaced. Primaries there stop serving, too, when they have
-// not seen the majority for that long.
+// nodeTimeout is for how long a primary of a Redis Cluster must be silent until it is replaced.
+// Primaries there stop serving, too, when they have not seen the majority for that long.
 const nodeTimeout = 2 * time.Second
 
-// downAfter is the same with Sentinel. A primary that is cut off goes on for up to 3 s there, by its settings: it may do so for delta after another one was promoted.
+// downAfter is the same with Sentinel. A primary that is cut off goes on for up to 3 s there, by
+// its settings: it may do so for delta after another one was promoted.
 func (t times) downAfter() time.Duration {
 	if t.Hurried {
 		return 2500 * time.Millisecond
@@ -104,8 +105,8 @@ func startServers(ctx context.Context, n *lan.Network, cfg config, dir string) (
 	return s, nil
 }
 
-// arguments are those of a data server. defaults leaves Redis's replication as it is: then a deposed primary goes on
-// acknowledging, and two holders are to be expected.
+// arguments are those of a data server. defaults leaves Redis's replication as it is: then a
+// deposed primary goes on acknowledging, and two holders are to be expected.
 func arguments(topology string, defaults, all bool) []string {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--repl-diskless-sync-delay", "0"}
 	if all {
@@ -113,8 +114,9 @@ func arguments(topology string, defaults, all bool) []string {
 	}
 	switch {
 	case topology == "sentinel" && !defaults:
-		// A primary that was deposed while it could not be reached does not know. Within Q - T - M it has to stop, and it
-		// does if it misses its replicas. There are two, so that after a failover there is one.
+		// A primary that was deposed while it could not be reached does not know. Within Q - T - M
+		// it has to stop, and it does if it misses its replicas. There are two, so that after a
+		// failover there is one.
 		args = append(args, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-ping-replica-period", "1")
 	case topology == "cluster":
 		args = append(args, "--cluster-enabled", "yes", "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),

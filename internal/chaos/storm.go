@@ -21,7 +21,8 @@ type band struct {
 	End    moment // 0: not yet
 }
 
-// A storm is the faults of one round, each in a goroutine of its own, that begin within two seconds and may overlap.
+// A storm is the faults of one round, each in a goroutine of its own, that begin within two seconds
+// and may overlap.
 type storm struct {
 	r *running
 

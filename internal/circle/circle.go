@@ -1,8 +1,9 @@
-// Package circle finds callers that wait for each other in a circle. It is pure: the waits of all processes come in, and
-// circles come out.
+// Package circle finds callers that wait for each other in a circle. It is pure: the waits of all
+// processes come in, and circles come out.
 //
-// A wait is known with the holds that its caller has. It waits for the callers that have the holds in its way, and these may
-// be waits, too. A hold of a caller that does not wait will end, so it makes no circle.
+// A wait is known with the holds that its caller has. It waits for the callers that have the holds
+// in its way, and these may be waits, too. A hold of a caller that does not wait will end, so it
+// makes no circle.
 package circle
 
 import (
@@ -24,8 +25,8 @@ type Hold struct {
 	Fence uint64
 }
 
-// A Place is that of a request in the queue of its key at the owner. A request that was granted or given up meanwhile, or made again, has
-// another one.
+// A Place is that of a request in the queue of its key at the owner. A request that was granted or
+// given up meanwhile, or made again, has another one.
 type Place struct {
 	Epoch uint32 // of the ownership
 	Order uint64 // of the requests of the key, from 1
@@ -52,11 +53,13 @@ type Link struct {
 	By Hold
 }
 
-// A Circle is waits each of which waits for the next one, and the last one for the first, which is the youngest.
+// A Circle is waits each of which waits for the next one, and the last one for the first, which is
+// the youngest.
 type Circle []Link
 
-// Same reports whether two circles, found at different times, are the same waits, requests and holds. Then each of them has lasted
-// from the one time to the other. So has the request before which a reader's must wait, as it was made before.
+// Same reports whether two circles, found at different times, are the same waits, requests and
+// holds. Then each of them has lasted from the one time to the other. So has the request before
+// which a reader's must wait, as it was made before.
 func (c Circle) Same(other Circle) bool {
 	return slices.EqualFunc(c, other, func(a, b Link) bool {
 		return a.Process == b.Process && a.ID == b.ID && a.Claim == b.Claim && a.Behind == b.Behind && a.By.Claim == b.By.Claim && a.By.Fence == b.By.Fence
@@ -73,8 +76,8 @@ type finder struct {
 	stuck []bool             // waits that none but waits of this set can let go on
 }
 
-// Find returns circles among the waits, so many that no other one is left if the youngest wait of each ends. The result does not
-// depend on the order of the waits.
+// Find returns circles among the waits, so many that no other one is left if the youngest wait of
+// each ends. The result does not depend on the order of the waits.
 func Find(waits []Wait) (all []Circle) {
 	f := &finder{slices.Clone(waits), make(map[string][]place), make([]bool, len(waits))}
 	slices.SortFunc(f.waits, func(a, b Wait) int { return order(&a, &b) })
@@ -115,7 +118,8 @@ func (f *finder) loosen() {
 	}
 }
 
-// inTheWay returns the holds for which a wait waits in vain as long as the callers that are stuck have them.
+// inTheWay returns the holds for which a wait waits in vain as long as the callers that are stuck
+// have them.
 func (f *finder) inTheWay(i int) (way []place) {
 	w := &f.waits[i]
 	for _, at := range f.holds[w.Key] {

@@ -1,5 +1,6 @@
-// Package consulfake stands for Consul: an HTTP server that answers PUT /v1/txn as Consul 1.22 does. Verbs, indices, texts of errors, limits
-// and rights are those of its source. It is one process without a log, so it says nothing about what a real one survives.
+// Package consulfake stands for Consul: an HTTP server that answers PUT /v1/txn as Consul 1.22
+// does. Verbs, indices, texts of errors, limits and rights are those of its source. It is one
+// process without a log, so it says nothing about what a real one survives.
 package consulfake
 
 import (

@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// Few is the number of partitions in tests that are not about it. A node walks over its partitions several times a second: with the
-// default and the race detector, an hour of virtual time took a processor ten seconds.
+// Few is the number of partitions in tests that are not about it. A node walks over its partitions
+// several times a second: with the default and the race detector, an hour of virtual time took a
+// processor ten seconds.
 const Few = 61
 
 // WithFew returns the options with few partitions, unless they name a number.
@@ -33,8 +34,9 @@ func Start(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordi
 	return StartDefault(tb, a, WithFew(opts))
 }
 
-// StartDefault returns a coordinator that is closed when the test ends. The test fails if it has something left then that it cannot give
-// back. It is for tests of what a node does about many partitions or many holds.
+// StartDefault returns a coordinator that is closed when the test ends. The test fails if it has
+// something left then that it cannot give back. It is for tests of what a node does about many
+// partitions or many holds.
 func StartDefault(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
 	tb.Helper()
 	c, err := coord.New(context.Background(), a, opts)
@@ -51,8 +53,8 @@ func StartDefault(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord
 	return c
 }
 
-// Bubble runs f on virtual time, in a year in which epochs are as large as in earnest: a bubble begins in 2000, where epochs
-// count from. f gets a new arbiter in memory.
+// Bubble runs f on virtual time, in a year in which epochs are as large as in earnest: a bubble
+// begins in 2000, where epochs count from. f gets a new arbiter in memory.
 func Bubble(t *testing.T, f func(t *testing.T, a *fallback.Memory)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// WithoutResults returns an arbiter that keeps no results, as all but that of Redis and the one in memory. Its namespace has what each one has
-// to have, and nothing else.
+// WithoutResults returns an arbiter that keeps no results, as all but that of Redis and the one in
+// memory. Its namespace has what each one has to have, and nothing else.
 func WithoutResults(a fallback.Arbiter) fallback.Arbiter { return plain{a} }
 
 type plain struct{ fallback.Arbiter }

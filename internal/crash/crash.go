@@ -45,7 +45,8 @@ type space struct {
 	a *Arbiter
 }
 
-// call makes a call, unless the arbiter is cut off before it or, so that the answer is lost, after it.
+// call makes a call, unless the arbiter is cut off before it or, so that the answer is lost, after
+// it.
 func call[T any](n *space, do func() (T, error)) (T, error) {
 	var none T
 	if n.a.cut.Load() {

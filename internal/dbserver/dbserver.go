@@ -33,8 +33,8 @@ type Server struct {
 	log   bytes.Buffer // not before ended is closed
 }
 
-// A Script starts a server in the background of a shell, in its directory. $1 is the directory of its
-// programs, $2 its own.
+// A Script starts a server in the background of a shell, in its directory. $1 is the directory of
+// its programs, $2 its own.
 type Script struct {
 	Start   string
 	End     string // ends the process $!
@@ -114,8 +114,8 @@ func FindPostgres() (string, error) {
 	return "", ErrNotInstalled
 }
 
-// As gives the directory to an account if this process is root's, and returns the attributes that make a
-// process the account's. An empty account is that of this process.
+// As gives the directory to an account if this process is root's, and returns the attributes that
+// make a process the account's. An empty account is that of this process.
 func As(account, dir string) (*syscall.SysProcAttr, error) {
 	if account == "" || os.Getuid() != 0 {
 		return nil, nil

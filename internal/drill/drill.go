@@ -140,7 +140,8 @@ func (w *world) doctor(lines ...line) look {
 	return w.prints([]string{"doctor", "--long-wait", w.longWait().String()}, lines...)
 }
 
-// shows waits until the page of a node says so, to curl and to a browser, where it says what is wrong.
+// shows waits until the page of a node says so, to curl and to a browser, where it says what is
+// wrong.
 func (n *node) shows(lines ...line) look {
 	return func(ctx context.Context) error {
 		return errors.Join(n.w.says(ctx, "page (JSON)", n.problems, lines...), n.w.says(ctx, "page (HTML)", n.problemsOfPage, lines...))

@@ -20,7 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/debug"
 )
 
-// holdfast runs the command on the operator's machine. Its status may be 1: doctor has found something.
+// holdfast runs the command on the operator's machine. Its status may be 1: doctor has found
+// something.
 func (w *world) holdfast(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, w.command, args...)
 	cmd.Env = append(os.Environ(), "HOLDFAST_URL=redis://"+w.server.Addr, "HOLDFAST_NAMESPACE="+namespace, "HOLDFAST_NAME=operator",
@@ -106,8 +107,8 @@ func (s samples) since(before samples) samples {
 	return all
 }
 
-// quantile is histogram_quantile of a histogram, of all its series together: an upper bound of it, that of its bucket. NaN: no
-// observations.
+// quantile is histogram_quantile of a histogram, of all its series together: an upper bound of it,
+// that of its bucket. NaN: no observations.
 func (s samples) quantile(q float64, name string) float64 {
 	counts, total := make(map[float64]float64), 0.0
 	for series, n := range s {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// fullMemory: the server is at maxmemory, and a node leaves meanwhile: no other can have its partitions.
+// fullMemory: the server is at maxmemory, and a node leaves meanwhile: no other can have its
+// partitions.
 func fullMemory(ctx context.Context, w *world) (err error) {
 	last := len(w.nodes) - 1
 	if err := w.client.ConfigSet(ctx, "maxmemory", "100kb").Err(); err != nil {

@@ -40,7 +40,8 @@ type order struct {
 // namespace is the application's.
 const namespace = "shop"
 
-// child runs what the environment says, if it says so. Then this process is not the one that commits faults.
+// child runs what the environment says, if it says so. Then this process is not the one that
+// commits faults.
 func child() (mine bool, err error) {
 	text := os.Getenv(nodeVariable)
 	if text == "" {
@@ -63,7 +64,8 @@ type task struct {
 	Waits   time.Duration // of hammer: for how long a caller waits; 0: until the end of the task
 }
 
-// run is a service that locks, as an application would have it: a page, metrics, and requests that take locks. It ends with its input.
+// run is a service that locks, as an application would have it: a page, metrics, and requests that
+// take locks. It ends with its input.
 func (o *order) run() error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -120,7 +122,8 @@ type service struct {
 	ends []context.CancelFunc
 }
 
-// begin begins a task. It answers when that has begun: of hold when the lock is there, of try when it is over.
+// begin begins a task. It answers when that has begun: of hold when the lock is there, of try when
+// it is over.
 func (s *service) begin(w http.ResponseWriter, r *http.Request) {
 	var t task
 	if err := json.NewDecoder(r.Body).Decode(&t); err != nil {
@@ -160,7 +163,8 @@ func (s *service) begin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lock waits for a key, and as hammer goes on to lock it. A hold lasts for as long as it is told, or until the end of the task.
+// lock waits for a key, and as hammer goes on to lock it. A hold lasts for as long as it is told,
+// or until the end of the task.
 func (s *service) lock(ctx context.Context, t *task) {
 	for ctx.Err() == nil {
 		waits, cancel := context.WithCancel(ctx)

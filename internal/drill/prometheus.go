@@ -23,8 +23,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
-// A monitor is a real Prometheus on a host of its own. It scrapes the nodes once a second, and has the rules of alerts.yml. Their
-// windows and pauses are shortened, since a drill does not last for minutes; what they compare stays.
+// A monitor is a real Prometheus on a host of its own. It scrapes the nodes once a second, and has
+// the rules of alerts.yml. Their windows and pauses are shortened, since a drill does not last for
+// minutes; what they compare stays.
 type monitor struct {
 	*reexec.Process
 	url    string
@@ -144,7 +145,8 @@ func (w *world) alerts(name, instance string) look {
 	})
 }
 
-// plots waits until a panel of the dashboard has a line with that label beyond a bound. In the short form it does nothing.
+// plots waits until a panel of the dashboard has a line with that label beyond a bound. In the
+// short form it does nothing.
 func (w *world) plots(title, label, value string, above float64) look {
 	return w.inLongForm(func(ctx context.Context) error {
 		if len(w.prometheus.panels[title]) == 0 {

@@ -27,8 +27,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
-// A world is the hosts, the Redis server, the nodes, and what an operator has: the command holdfast, on a machine that
-// reaches all hosts.
+// A world is the hosts, the Redis server, the nodes, and what an operator has: the command
+// holdfast, on a machine that reaches all hosts.
 type world struct {
 	*options
 	dir     string
@@ -158,7 +158,8 @@ func (n *node) leave() error {
 	return nil
 }
 
-// settled waits until each node answers, sees all, and has streams to all, and each partition has an owner.
+// settled waits until each node answers, sees all, and has streams to all, and each partition has
+// an owner.
 func (w *world) settled(ctx context.Context) error {
 	return w.until(ctx, 60*time.Second, func() error {
 		o, err := w.nodes[0].overview(ctx)

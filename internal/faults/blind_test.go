@@ -11,8 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// The failover tests can fail: without Grace, on a server that makes everybody believe that it is the one that wrote
-// what it has, the same workers in the same fault end up with two valid holders or with tokens that do not rise.
+// The failover tests can fail: without Grace, on a server that makes everybody believe that it is
+// the one that wrote what it has, the same workers in the same fault end up with two valid holders
+// or with tokens that do not rise.
 func TestWithoutGraceTheJudgeFindsViolations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -31,7 +32,8 @@ func TestWithoutGraceTheJudgeFindsViolations(t *testing.T) {
 			f.before = func(s *redistest.Server) { test.blind(f, s) }
 			f.strike()
 			found := f.awaitViolation(3 * time.Second)
-			// If all processes happen to renew their sessions in that moment, they are told in time.
+			// If all processes happen to renew their sessions in that moment, they are told in
+			// time.
 			for tries := 1; found == nil && tries < 5; tries++ {
 				f.next = redistest.Start(t)
 				f.before = f.formatWithoutGrace

@@ -81,8 +81,9 @@ func slowNode() *coord.Options {
 	return o
 }
 
-// underWay starts two nodes, the first with a request at the arbiter for a key of each partition that is not executed
-// before open is closed. It returns when both own partitions, and the keys of the first one.
+// underWay starts two nodes, the first with a request at the arbiter for a key of each partition
+// that is not executed before open is closed. It returns when both own partitions, and the keys of
+// the first one.
 func underWay(t *testing.T, memory fallback.Arbiter, open chan struct{}) (x, other *coord.Coordinator, mine []string, got func(string) (coord.Lock, error)) {
 	t.Helper()
 	o := slowNode()
@@ -119,7 +120,8 @@ func underWay(t *testing.T, memory fallback.Arbiter, open chan struct{}) (x, oth
 	}
 }
 
-// A node has a request at the arbiter under way when it becomes the owner. Another node tries the key.
+// A node has a request at the arbiter under way when it becomes the owner. Another node tries the
+// key.
 func TestTryLockOfAKeyThatTheOwnerWaitsForAtTheArbiter(t *testing.T) {
 	takes.Seconds(t)
 	open := make(chan struct{})
@@ -136,8 +138,8 @@ func TestTryLockOfAKeyThatTheOwnerWaitsForAtTheArbiter(t *testing.T) {
 	}
 }
 
-// The same, and the waiter gets the key as the owner's own, before its request at the arbiter is executed: after the
-// partition was given back.
+// The same, and the waiter gets the key as the owner's own, before its request at the arbiter is
+// executed: after the partition was given back.
 func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 	takes.Seconds(t)
 	open := make(chan struct{})
@@ -179,8 +181,8 @@ func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 	_ = l.Unlock()
 }
 
-// A partition's owner is dead. A node begins to make it Shared, for a waiter, and takes it for its own at the same time,
-// because the ring has settled meanwhile (rule 6, I1, I4).
+// A partition's owner is dead. A node begins to make it Shared, for a waiter, and takes it for its
+// own at the same time, because the ring has settled meanwhile (rule 6, I1, I4).
 func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()
@@ -254,7 +256,8 @@ func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A partition is revoked while the arbiter is in Grace, in which it cannot be given back. Afterwards its keys can be had (I8).
+// A partition is revoked while the arbiter is in Grace, in which it cannot be given back.
+// Afterwards its keys can be had (I8).
 func TestAPartitionThatIsRevokedInGrace(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 3 * time.Second

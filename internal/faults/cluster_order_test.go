@@ -21,8 +21,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// The tests of this file bring about one order of events that is rare in the tests with processes. They run nodes in this
-// process, with an embedded arbiter and real streams between them.
+// The tests of this file bring about one order of events that is rare in the tests with processes.
+// They run nodes in this process, with an embedded arbiter and real streams between them.
 
 // slowArbiter is an arbiter between which and one node something goes wrong.
 type slowArbiter struct {
@@ -134,8 +134,8 @@ func keysOf61() []string {
 	return keys
 }
 
-// A node has locked a key at the arbiter, and does not know it yet, when it becomes the owner of the key's partition. Then it
-// must not grant the key to another node (I1).
+// A node has locked a key at the arbiter, and does not know it yet, when it becomes the owner of
+// the key's partition. Then it must not grant the key to another node (I1).
 func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	const ttl = time.Minute
 	memory := fallback.NewMemory()
@@ -209,8 +209,9 @@ func TestAnOwnerRespectsItsOwnRequestUnderWay(t *testing.T) {
 	}
 }
 
-// strangers starts two nodes while the arbiter is away, with a proxy between them. They look for each other, and must not
-// have a stream, as nothing vouches for them. Then the arbiter answers, and strangers waits until both own partitions.
+// strangers starts two nodes while the arbiter is away, with a proxy between them. They look for
+// each other, and must not have a stream, as nothing vouches for them. Then the arbiter answers,
+// and strangers waits until both own partitions.
 func strangers(t *testing.T, ttl time.Duration) (nodes []*coord.Coordinator, proxies []*redistest.Proxy) {
 	t.Helper()
 	memory := fallback.NewMemory()
@@ -265,8 +266,8 @@ func lockAll(t *testing.T, c *coord.Coordinator) map[string]coord.Lock {
 	return locks
 }
 
-// Two nodes have started without an arbiter, and get their sessions at the same time. What one of them grants to the other
-// is good for as long as both live.
+// Two nodes have started without an arbiter, and get their sessions at the same time. What one of
+// them grants to the other is good for as long as both live.
 func TestNodesThatMeetWithoutSessions(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 3 * time.Second
@@ -291,7 +292,8 @@ func keep(t *testing.T, locks map[string]coord.Lock, while time.Duration) {
 	}
 }
 
-// The same, and the stream between them breaks and comes back while one has keys of the other (rule 12).
+// The same, and the stream between them breaks and comes back while one has keys of the other (rule
+// 12).
 func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 	takes.Seconds(t)
 	nodes, proxies := strangers(t, 6*time.Second)
@@ -323,8 +325,9 @@ func TestAStatementOfHoldsIsBelieved(t *testing.T) {
 	}
 }
 
-// Keys are held while their partitions go to another node, and are given back afterwards. Waiters for them there get
-// them without having to wait for the doubt of R (rule 9: a release is told to the owner that the record names).
+// Keys are held while their partitions go to another node, and are given back afterwards. Waiters
+// for them there get them without having to wait for the doubt of R (rule 9: a release is told to
+// the owner that the record names).
 func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()
@@ -372,8 +375,8 @@ func TestAHoldThatChangedOwnersIsGivenBackToTheNewOne(t *testing.T) {
 	}
 }
 
-// A node joins while the arbiter is in Grace, in which no partition can be given back. Afterwards all keys can be had from the
-// new node (I8).
+// A node joins while the arbiter is in Grace, in which no partition can be given back. Afterwards
+// all keys can be had from the new node (I8).
 func TestANodeJoinsInGrace(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 3 * time.Second
@@ -413,8 +416,9 @@ func TestANodeJoinsInGrace(t *testing.T) {
 	await.Until(t, "all partitions are owned", func() bool { return a.Stats().Owned+b.Stats().Owned+c.Stats().Owned == 61 })
 }
 
-// A node closes while its demotions do not get through, and then its last calls do. What it has announced to others is still
-// in force: no other node may have these keys (I1, I5; close of a session is for after its partitions were demoted).
+// A node closes while its demotions do not get through, and then its last calls do. What it has
+// announced to others is still in force: no other node may have these keys (I1, I5; close of a
+// session is for after its partitions were demoted).
 func TestANodeClosesWithoutDemoting(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()
@@ -466,7 +470,8 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 	}
 }
 
-// An owner cannot renew its session; all else is well. Others keep what it has granted to them: they adopt it in time (rule 7).
+// An owner cannot renew its session; all else is well. Others keep what it has granted to them:
+// they adopt it in time (rule 7).
 func TestAnOwnerCannotRenew(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 4 * time.Second

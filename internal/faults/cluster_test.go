@@ -47,7 +47,8 @@ func keysOf(prefix string) []string {
 	return keys
 }
 
-// newFabric starts n nodes that take turns with a key of each partition, and waits until they own all of them.
+// newFabric starts n nodes that take turns with a key of each partition, and waits until they own
+// all of them.
 func newFabric(t *testing.T, server *redistest.Server, base job, n int) *fabric {
 	t.Helper()
 	f := newIdleFabric(t, server, base, n)
@@ -71,7 +72,8 @@ func newIdleFabric(t *testing.T, server *redistest.Server, base job, n int) *fab
 	return f
 }
 
-// turns are the tasks of a node: one for each key, so that a key that is not to be had holds up no other.
+// turns are the tasks of a node: one for each key, so that a key that is not to be had holds up no
+// other.
 func (f *fabric) turns() []task {
 	var all []task
 	for _, k := range f.keys {
@@ -90,8 +92,8 @@ func (f *fabric) node(name string) *process {
 	return f.workers[i]
 }
 
-// owners returns the names of the nodes that own the partitions by the records: "" for none, "?" for one that has not said
-// what its session is.
+// owners returns the names of the nodes that own the partitions by the records: "" for none, "?"
+// for one that has not said what its session is.
 func (f *fabric) owners() []string {
 	f.t.Helper()
 	c := f.server.Client(f.t)
@@ -116,11 +118,12 @@ func (f *fabric) owners() []string {
 	return all
 }
 
-// unchanged is for how long nothing may change before the owners are believed to be the last: more than the ring's debounce.
+// unchanged is for how long nothing may change before the owners are believed to be the last: more
+// than the ring's debounce.
 const unchanged = 600 * time.Millisecond
 
-// awaitOwners waits until all partitions are owned by the workers that there are, not all by the same one, and that stays
-// so. (With few partitions, some workers may own none.)
+// awaitOwners waits until all partitions are owned by the workers that there are, not all by the
+// same one, and that stays so. (With few partitions, some workers may own none.)
 func (f *fabric) awaitOwners(limit time.Duration) []string {
 	f.t.Helper()
 	var last []string
@@ -169,7 +172,8 @@ func (f *fabric) leave(p *process) {
 	}
 }
 
-// longest returns the visit of the keys that was waited for longest, of those that began in the time given.
+// longest returns the visit of the keys that was waited for longest, of those that began in the
+// time given.
 func (f *fabric) longest(from, to time.Time) (longest visit) {
 	for _, v := range f.judge.seen() {
 		if slices.Contains(f.keys, v.Key) && v.Entered.After(from) && v.Entered.Before(to) && v.Waited > longest.Waited {
@@ -435,8 +439,8 @@ func TestEightNodesStartAtOnce(t *testing.T) {
 	f.check()
 }
 
-// All nodes lose their sessions at the same time, and begin new ones. From then on everything is as before: also a hold that an
-// owner gave to another node is good for as long as both live.
+// All nodes lose their sessions at the same time, and begin new ones. From then on everything is as
+// before: also a hold that an owner gave to another node is good for as long as both live.
 func TestNodesFindTogetherAfterALongStopOfRedis(t *testing.T) {
 	takes.Seconds(t)
 	long(t)

@@ -21,8 +21,8 @@ var (
 	deposedSeed    = flag.Uint64("deposed.seed", 0, "`seed` of what happens when; 0: another one in each run")
 )
 
-// deposed is a cluster whose server is deposed again and again: a replica is promoted, and some nodes go on with the
-// server before for as long as the protocol lets it answer (delta).
+// deposed is a cluster whose server is deposed again and again: a replica is promoted, and some
+// nodes go on with the server before for as long as the protocol lets it answer (delta).
 type deposed struct {
 	*fabric
 	rand      *rand.Rand
@@ -85,9 +85,9 @@ func (d *deposed) crash() {
 	d.kill(d.node(name))
 }
 
-// strike promotes the replica. Each node goes on with the deposed server until a time of its own, some by turns with the
-// promoted one. A node crashes at about that time, and another one starts. strike returns how long the deposed server
-// answered.
+// strike promotes the replica. Each node goes on with the deposed server until a time of its own,
+// some by turns with the promoted one. A node crashes at about that time, and another one starts.
+// strike returns how long the deposed server answered.
 func (d *deposed) strike() time.Duration {
 	d.t.Helper()
 	answers := time.Duration(*deposedAnswers * float64(d.base.delta()))
@@ -156,7 +156,8 @@ func (d *deposed) recover() {
 	d.awaitOwners(limit)
 }
 
-// run reports false if it has found a violation that may be the machine's fault: then the test is to be tried again.
+// run reports false if it has found a violation that may be the machine's fault: then the test is
+// to be tried again.
 func (d *deposed) run() (valid bool) {
 	d.t.Helper()
 	for range *deposedRounds {

@@ -27,8 +27,8 @@ import (
 
 var failoverTimes = flag.Int("failover.times", 0, "how often TestFailover_Figures has each failover; 0: it is skipped")
 
-// TestFailover_Figures logs what failovers of Sentinel and Redis Cluster cost with the default options: keys of owners, and keys without one.
-// It fails if a lock is lost.
+// TestFailover_Figures logs what failovers of Sentinel and Redis Cluster cost with the default
+// options: keys of owners, and keys without one. It fails if a lock is lost.
 func TestFailover_Figures(t *testing.T) {
 	if *failoverTimes == 0 {
 		t.Skip("run it with -failover.times 5")
@@ -218,7 +218,8 @@ func (f figure) once(t *testing.T) (m measured) {
 	return m
 }
 
-// hurried is a stage with half a second each for how clocks differ, and for how long a server that was deposed answers.
+// hurried is a stage with half a second each for how clocks differ, and for how long a server that
+// was deposed answers.
 func hurried(begin func(t *testing.T) stage) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
 		st := begin(t)
@@ -267,8 +268,9 @@ func sentinelFailsOver(crash bool, all int) func(t *testing.T) stage {
 	}
 }
 
-// clusterFailsOver has three primaries, of which one has a replica: that with the table of sessions, or another one. all is Options.AllReplicas: then servers
-// that have a table have a replica, too.
+// clusterFailsOver has three primaries, of which one has a replica: that with the table of
+// sessions, or another one. all is Options.AllReplicas: then servers that have a table have a
+// replica, too.
 func clusterFailsOver(sessions, crash bool, all int) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
 		args := append(eachWrite(all), "--cluster-node-timeout", "1500") // with 15 s, its default, locks are lost before the replica is promoted

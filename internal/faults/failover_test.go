@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A failover test: workers that reach their server through a proxy, and a server that comes back, or another one in
-// its place, that is not the one that they knew.
+// A failover test: workers that reach their server through a proxy, and a server that comes back,
+// or another one in its place, that is not the one that they knew.
 type failover struct {
 	*scene
 	proxy   *redistest.Proxy
@@ -65,7 +65,8 @@ func quietly(t task) task {
 	return t
 }
 
-// crew is four processes that share short locks, and in pairs a long one. One of them has two locks all the time.
+// crew is four processes that share short locks, and in pairs a long one. One of them has two locks
+// all the time.
 func crew() [][]task {
 	all := make([][]task, 4)
 	for i := range all {
@@ -84,7 +85,8 @@ const (
 	replica                  // one that misses the last writes
 )
 
-// newFailover starts a process for each list of tasks, and waits until all of them work. args are the primary's.
+// newFailover starts a process for each list of tasks, and waits until all of them work. args are
+// the primary's.
 func newFailover(t *testing.T, to successor, crew [][]task, args ...string) *failover {
 	t.Helper()
 	return newFailoverOf(t, job{TTL: 2 * time.Second, Grace: 2500 * time.Millisecond}, to, crew, args...)
@@ -115,7 +117,8 @@ func newFailoverOf(t *testing.T, base job, to successor, crew [][]task, args ...
 		}
 	}
 	f.settle(append(f.kept, f.keys...)...)
-	// An epoch is a number of seconds. Without Grace, tokens after a loss would rise only from the next second on.
+	// An epoch is a number of seconds. Without Grace, tokens after a loss would rise only from the
+	// next second on.
 	since := time.Now()
 	f.judge.await(t, 20*time.Second, "they go on", func(v visit) bool { return v.Entered.Sub(since) > time.Second })
 	return f
@@ -128,8 +131,9 @@ func (s *scene) settle(keys ...string) {
 	s.judge.await(s.t, 20*time.Second, "each key is used", each(keys, byKey, anyVisit))
 }
 
-// work waits until so many locks have been unlocked, and returns how long that took. Two keys that workers take turns with,
-// for 8 ms each, make some 200 locks a second; a loaded machine makes less.
+// work waits until so many locks have been unlocked, and returns how long that took. Two keys that
+// workers take turns with, for 8 ms each, make some 200 locks a second; a loaded machine makes
+// less.
 func (s *scene) work(locks int) time.Duration {
 	s.t.Helper()
 	since := time.Now()
@@ -201,8 +205,8 @@ func (f *failover) strike() {
 	f.primary, f.next, f.follows = f.next, nil, false
 }
 
-// miss promotes the replica while the workers go on with the primary, until each key and each process has had a turn that
-// the replica does not know of.
+// miss promotes the replica while the workers go on with the primary, until each key and each
+// process has had a turn that the replica does not know of.
 func (f *failover) miss() {
 	f.t.Helper()
 	if err := f.next.Replicate(f.t.Context(), nil); err != nil {
@@ -218,8 +222,9 @@ func (f *failover) miss() {
 // taken tells of a lock that the new server granted: an epoch ends with Grace.
 func (f *failover) taken(v visit) bool { return v.Token.Epoch() > f.epoch }
 
-// recover waits until every process has been granted a lock by the new server, and every key has been granted by it, as the
-// protocol promises: Q and, for noticing and for the machine, 2 s after it can be reached.
+// recover waits until every process has been granted a lock by the new server, and every key has
+// been granted by it, as the protocol promises: Q and, for noticing and for the machine, 2 s after
+// it can be reached.
 func (f *failover) recover() {
 	f.t.Helper()
 	limit, late := f.restored.Add(f.base.Grace+2*time.Second), mine.Late()
@@ -276,7 +281,8 @@ func TestAPromotedReplicaThatMissesWritesGrantsNothingTwice(t *testing.T) {
 	f.verify()
 }
 
-// The queue of a key at the replica is the one of long ago: every process waits in it with a request that has ended since.
+// The queue of a key at the replica is the one of long ago: every process waits in it with a
+// request that has ended since.
 func TestWaitersThatAPromotedReplicaRemembersDelayNobody(t *testing.T) {
 	takes.Seconds(t)
 	long(t)

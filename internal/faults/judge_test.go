@@ -30,7 +30,8 @@ type statement struct {
 
 type verb string
 
-// What is said of a lock. Each verb but the first confirms the one before it, if its comment says so.
+// What is said of a lock. Each verb but the first confirms the one before it, if its comment says
+// so.
 const (
 	enter  verb = "enter"  // the lock was granted
 	write  verb = "write"  // confirms: after the last answer the lock was in force
@@ -45,7 +46,8 @@ const (
 // accepted is the answer to a write; any other is a rejection by the resource.
 const accepted = "ok"
 
-// visit is one lock as the judge saw it. The moments are in the order of the judge: the number of messages so far.
+// visit is one lock as the judge saw it. The moments are in the order of the judge: the number of
+// messages so far.
 type visit struct {
 	Worker, Key string
 	Token       fallback.Token
@@ -70,7 +72,8 @@ const (
 	forfeited // lost, and the worker knows
 )
 
-// judge is the resource. It remembers everything, and rejects what comes with a token that is not the highest of its key.
+// judge is the resource. It remembers everything, and rejects what comes with a token that is not
+// the highest of its key.
 type judge struct {
 	addr     string
 	listener net.Listener
@@ -122,7 +125,8 @@ func (j *judge) close() {
 	j.work.Wait()
 }
 
-// serve hears one goroutine of a worker, which has one lock at a time. Its first line is the worker's name.
+// serve hears one goroutine of a worker, which has one lock at a time. Its first line is the
+// worker's name.
 func (j *judge) serve(c net.Conn) {
 	defer func() {
 		_ = c.Close()
@@ -203,8 +207,8 @@ func (w *witness) hear(s statement, now time.Time) string {
 	return answer
 }
 
-// try judges a lock that was in force after another one, with a token not lower, had been heard of. If tokens rise (I2),
-// that one was granted later, so there were two valid holders (I1).
+// try judges a lock that was in force after another one, with a token not lower, had been heard of.
+// If tokens rise (I2), that one was granted later, so there were two valid holders (I1).
 func (j *judge) try(v, over *visit) {
 	if over == nil || v.condemned {
 		return
@@ -228,7 +232,8 @@ func (j *judge) seen() []visit {
 	return all
 }
 
-// violations says what the library must never let happen: what the judge found, and what the workers did.
+// violations says what the library must never let happen: what the judge found, and what the
+// workers did.
 func (j *judge) violations() (found, broken []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -240,8 +245,9 @@ func (v visit) String() string {
 		max(0, v.LastAt.Sub(v.Entered)).Round(time.Millisecond), v.entered, v.last)
 }
 
-// await shows each visit to see, those there are and then each that changes, until it returns true. After the limit the
-// test fails; on a machine that has much else to do it waits longer. It returns when that was.
+// await shows each visit to see, those there are and then each that changes, until it returns true.
+// After the limit the test fails; on a machine that has much else to do it waits longer. It returns
+// when that was.
 func (j *judge) await(t *testing.T, limit time.Duration, what string, see func(visit) bool) time.Time {
 	t.Helper()
 	done := make(chan time.Time, 1)
@@ -282,8 +288,8 @@ func (j *judge) await(t *testing.T, limit time.Duration, what string, see func(v
 	}
 }
 
-// each returns a function for await: true when there has been a visit that counts for each of the names, which of
-// extracts from it.
+// each returns a function for await: true when there has been a visit that counts for each of the
+// names, which of extracts from it.
 func each(names []string, of func(visit) string, counts func(visit) bool) func(visit) bool {
 	missing := make(map[string]bool)
 	for _, n := range names {

@@ -17,11 +17,13 @@ import (
 // jobVariable makes the test binary a worker.
 const jobVariable = "HOLDFAST_FAULTS_JOB"
 
-// mine are the stalls of this process. In the test's process everything goes slowly then: the judge and the proxies.
+// mine are the stalls of this process. In the test's process everything goes slowly then: the judge
+// and the proxies.
 var mine stall.Watch
 
-// slack is what is added to the limit of a wait on a machine that has much else to do: a multiple of how late this process was since
-// late was what it tells, as a wait is for many steps in several processes. A machine that is idle adds next to nothing.
+// slack is what is added to the limit of a wait on a machine that has much else to do: a multiple
+// of how late this process was since late was what it tells, as a wait is for many steps in several
+// processes. A machine that is idle adds next to nothing.
 func slack(late time.Duration) time.Duration { return min(8*(mine.Late()-late), time.Minute) }
 
 func TestMain(m *testing.M) {

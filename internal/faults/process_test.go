@@ -28,7 +28,8 @@ type process struct {
 	err   error // how it ended, valid then
 }
 
-// endLimit is how long a worker may take to end. It has to give its locks back, and Close may have to wait for calls.
+// endLimit is how long a worker may take to end. It has to give its locks back, and Close may have
+// to wait for calls.
 const endLimit = 15 * time.Second
 
 // scene is the workers of a test and their judge.
@@ -43,7 +44,8 @@ type scene struct {
 	late    time.Duration // the same
 }
 
-// newScene makes a scene without workers. It is to be made after the servers, so that the workers end before them.
+// newScene makes a scene without workers. It is to be made after the servers, so that the workers
+// end before them.
 func newScene(t *testing.T, base job) *scene {
 	t.Helper()
 	s := &scene{t: t, judge: newJudge(t), base: base, killed: make(map[string]bool), stalled: mine.Sum(), late: mine.Late()}
@@ -116,8 +118,8 @@ func (s *scene) kill(p *process) time.Time {
 	return at
 }
 
-// end lets the workers end and returns what they say. Each must have ended in order: without an error, without a
-// data race, with everything given back.
+// end lets the workers end and returns what they say. Each must have ended in order: without an
+// error, without a data race, with everything given back.
 func (s *scene) end() map[string]epilogue {
 	s.t.Helper()
 	all := make(map[string]epilogue)
@@ -168,8 +170,9 @@ func (s *scene) check() map[string]epilogue {
 	return all
 }
 
-// unscathed fails the test if a worker lost a lock or its session, or if any of the keys was not locked once and held until
-// the end. A machine that was stalled for long may have brought that about, by itself.
+// unscathed fails the test if a worker lost a lock or its session, or if any of the keys was not
+// locked once and held until the end. A machine that was stalled for long may have brought that
+// about, by itself.
 func (s *scene) unscathed(all map[string]epilogue, kept ...string) {
 	s.t.Helper()
 	longest := mine.Sum() - s.stalled

@@ -49,8 +49,8 @@ func TestASentinelFailoverGrantsNothingTwice(t *testing.T) {
 	s.check()
 }
 
-// startSentinel starts a Sentinel that watches the primary, waits until it knows the replica, and returns its address.
-// It is stopped when the test ends.
+// startSentinel starts a Sentinel that watches the primary, waits until it knows the replica, and
+// returns its address. It is stopped when the test ends.
 func startSentinel(t *testing.T, primary *redistest.Server) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -98,7 +98,8 @@ func launchSentinel(t *testing.T, primary *redistest.Server) (addr string, ended
 	return addr, done
 }
 
-// knowsReplica waits until the Sentinel knows of a replica. It reports false if the Sentinel has ended.
+// knowsReplica waits until the Sentinel knows of a replica. It reports false if the Sentinel has
+// ended.
 func knowsReplica(ctx context.Context, addr string, ended <-chan struct{}) bool {
 	c := redis.NewSentinelClient(&redis.Options{Addr: addr})
 	defer c.Close()

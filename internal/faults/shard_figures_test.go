@@ -21,8 +21,8 @@ import (
 )
 
 // TestShard_Figures logs what keys of other servers feel of one server of a Redis Cluster that is
-// away for 30 s, without a replica. That server has not the table of sessions. It fails if they feel
-// anything where the cluster serves the slots that it has.
+// away for 30 s, without a replica. That server has not the table of sessions. It fails if they
+// feel anything where the cluster serves the slots that it has.
 func TestShard_Figures(t *testing.T) {
 	if *failoverTimes == 0 {
 		t.Skip("run it with -failover.times 1")

@@ -16,8 +16,9 @@ import (
 // scheduling is what a loaded machine may add to a bound of the protocol.
 const scheduling = time.Second
 
-// pause is the longest time for which a key whose holders are well may be without a new lock, although several processes
-// want it all the time. What it takes is some milliseconds; this is what a loaded machine may make of it.
+// pause is the longest time for which a key whose holders are well may be without a new lock,
+// although several processes want it all the time. What it takes is some milliseconds; this is what
+// a loaded machine may make of it.
 const pause = time.Second
 
 func TestAStoppedProcessIsToldOfItsLossBeforeAnythingElse(t *testing.T) {

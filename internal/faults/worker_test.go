@@ -44,7 +44,8 @@ type job struct {
 	Takeover time.Duration // see coord.Cluster; 0: the default
 }
 
-// task is what one goroutine of a worker does until the worker has to end: lock one of the keys, work with it, unlock.
+// task is what one goroutine of a worker does until the worker has to end: lock one of the keys,
+// work with it, unlock.
 type task struct {
 	Keys []string
 	Hold span // how long to hold a lock
@@ -53,7 +54,8 @@ type task struct {
 	// Patience is how long to wait for a lock before giving up. Zero: as long as it takes.
 	Patience span
 
-	// Quiet makes the holder rely on the lock's context. It does not look at the lock, nor write, while it waits.
+	// Quiet makes the holder rely on the lock's context. It does not look at the lock, nor write,
+	// while it waits.
 	Quiet bool
 }
 
@@ -184,7 +186,8 @@ func (j job) cluster() *coord.Cluster {
 		Debounce: 300 * time.Millisecond, Takeover: j.Takeover}
 }
 
-// introduce tells the judge of the session that the process has, and of the next ones: what the records name as owners.
+// introduce tells the judge of the session that the process has, and of the next ones: what the
+// records name as owners.
 func (w *worker) introduce(ctx context.Context) error {
 	c, err := net.Dial("tcp", w.job.Judge)
 	if err != nil {
@@ -258,7 +261,8 @@ func (w *worker) lock(ctx context.Context, key string, patience span) (coord.Loc
 	return w.c.Lock(ctx, key)
 }
 
-// gaveUp tells whether an error of Lock is one that it may return to a caller without more patience.
+// gaveUp tells whether an error of Lock is one that it may return to a caller without more
+// patience.
 func gaveUp(err error, patience span) bool {
 	return patience != (span{}) && errors.Is(err, context.DeadlineExceeded)
 }
@@ -311,8 +315,8 @@ func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, w
 	}
 }
 
-// grasp notes a lock that was granted. It says what is wrong if another lock of this process, of a session that has died,
-// had not been declared lost before (rule 3).
+// grasp notes a lock that was granted. It says what is wrong if another lock of this process, of a
+// session that has died, had not been declared lost before (rule 3).
 func (w *worker) grasp(l coord.Lock, inForce context.Context) (wrong string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,8 +324,8 @@ func (w *worker) grasp(l coord.Lock, inForce context.Context) (wrong string) {
 		if x.inForce.Err() != nil {
 			continue
 		}
-		// In this order. If the other one was of the same session, that one has died when the clock says so,
-		// and this lock with it.
+		// In this order. If the other one was of the same session, that one has died when the clock
+		// says so, and this lock with it.
 		loss, ok := errors.AsType[*coord.LossError](context.Cause(x.lock.Context()))
 		if ok && loss.Cause == coord.SessionExpired && l.Context().Err() == nil {
 			wrong = fmt.Sprintf("granted before this was told: %v", loss)
@@ -348,7 +352,8 @@ func (r *resource) tell(v verb, l coord.Lock, text string) bool {
 	return r.say(statement{Verb: v, Key: l.Key(), Token: uint64(l.Fence()), Text: text})
 }
 
-// say reports whether the judge accepted the statement. The judge is never at fault, so an error ends the worker.
+// say reports whether the judge accepted the statement. The judge is never at fault, so an error
+// ends the worker.
 func (r *resource) say(s statement) bool {
 	if r.err != nil {
 		return false

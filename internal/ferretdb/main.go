@@ -1,5 +1,6 @@
-// Command ferretdb is FerretDB on SQLite, which listens at the address of its argument and has its data in the directory "data". FerretDB
-// finds a document and updates it in two steps, where MongoDB does that in one: so it is sent one command that writes at a time. The tests of
+// Command ferretdb is FerretDB on SQLite, which listens at the address of its argument and has its
+// data in the directory "data". FerretDB finds a document and updates it in two steps, where
+// MongoDB does that in one: so it is sent one command that writes at a time. The tests of
 // fallback/mongodb run it, and examples/inventory.
 package main
 
@@ -107,8 +108,9 @@ func message(r io.Reader) ([]byte, error) {
 	return m, err
 }
 
-// writes reports whether a message is a command that writes: an OP_MSG, of which the first field has the command's name. It follows the
-// header of 16 bytes, the flags, the kind of the section, the length of the document, and the field's type.
+// writes reports whether a message is a command that writes: an OP_MSG, of which the first field
+// has the command's name. It follows the header of 16 bytes, the flags, the kind of the section,
+// the length of the document, and the field's type.
 func writes(m []byte) bool {
 	const opMsg, at = 2013, 16 + 4 + 1 + 4 + 1
 	if len(m) <= at || binary.LittleEndian.Uint32(m[12:]) != opMsg {

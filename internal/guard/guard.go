@@ -1,7 +1,8 @@
 //go:build !mutants
 
-// Package guard names the guards of the protocol, so that each can be taken out: a simulation has to notice. They are
-// constants, and cost nothing, unless the build tag mutants makes them variables.
+// Package guard names the guards of the protocol, so that each can be taken out: a simulation has
+// to notice. They are constants, and cost nothing, unless the build tag mutants makes them
+// variables.
 package guard
 
 // The guards, by what they are about.

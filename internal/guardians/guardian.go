@@ -46,8 +46,9 @@ type charge struct {
 // makes versions up.
 const versionsOfVoter = 3
 
-// NewGuardian returns that of a session, which has promised nothing. A process that starts again is another session, and begins
-// anew: what it had promised was promised by one that is in no set any more.
+// NewGuardian returns that of a session, which has promised nothing. A process that starts again is
+// another session, and begins anew: what it had promised was promised by one that is in no set any
+// more.
 func NewGuardian(me string, t Times) *Guardian {
 	return &Guardian{me: me, promise: t.Promise, wards: make(map[string]*charge)}
 }
@@ -62,8 +63,8 @@ func (g *Guardian) charge(ward string) *charge {
 }
 
 // Pinged takes a ping of a session and promises that this node will not vote for D (G2). now has to
-// be read after the ping was received. This node never promises again for a version that it has voted
-// for: the answer says up to which one it has (G5).
+// be read after the ping was received. This node never promises again for a version that it has
+// voted for: the answer says up to which one it has (G5).
 func (g *Guardian) Pinged(ward string, p Ping, now Instant) Pong {
 	c := g.charge(ward)
 	c.until, c.sets = max(c.until, now+g.promise), p.Sets
@@ -91,8 +92,8 @@ func (g *Guardian) due(c *charge) (sets []Set) {
 	return sets
 }
 
-// Look returns this node's votes against all sessions with promises that have passed (G5). They are to be sent to the other members of
-// their sets, and count here already.
+// Look returns this node's votes against all sessions with promises that have passed (G5). They are
+// to be sent to the other members of their sets, and count here already.
 func (g *Guardian) Look(now Instant) (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]
@@ -136,16 +137,16 @@ func (g *Guardian) Standing() (votes []Vote) {
 	return votes
 }
 
-// Resumed is to be called where this node has stood still: pings may have come that it has not read yet. It votes against
-// no session for a while.
+// Resumed is to be called where this node has stood still: pings may have come that it has not read
+// yet. It votes against no session for a while.
 func (g *Guardian) Resumed(now Instant, while time.Duration) {
 	for _, c := range g.wards {
 		c.until = max(c.until, now+while)
 	}
 }
 
-// Heard takes another guardian's vote, from that guardian itself. A member of the set that never was pinged waits for D
-// before it votes as well.
+// Heard takes another guardian's vote, from that guardian itself. A member of the set that never
+// was pinged waits for D before it votes as well.
 func (g *Guardian) Heard(v Vote, now Instant) {
 	if !slices.Contains(v.Set.Members, v.Voter) {
 		return
@@ -184,9 +185,10 @@ func (c *charge) drop(voter string) {
 	}
 }
 
-// Burials returns what the votes suffice for (G6). It returns the same again until the session is forgotten. Those for a set that the
-// session has told of come first: a member that makes versions up is in the way of none of them. In each part the earliest version comes
-// first, as the answer to it tells the recorded one.
+// Burials returns what the votes suffice for (G6). It returns the same again until the session is
+// forgotten. Those for a set that the session has told of come first: a member that makes versions
+// up is in the way of none of them. In each part the earliest version comes first, as the answer to
+// it tells the recorded one.
 func (g *Guardian) Burials() (all []Burial) {
 	for ward, c := range g.wards {
 		for version, voters := range c.votes {
@@ -209,8 +211,8 @@ func (g *Guardian) rank(b Burial) int {
 	return 1
 }
 
-// Outdated forgets the votes for versions before the recorded one, of which an answer to a burial tells. This node's own votes
-// bind it still.
+// Outdated forgets the votes for versions before the recorded one, of which an answer to a burial
+// tells. This node's own votes bind it still.
 func (g *Guardian) Outdated(ward string, recorded uint32) {
 	if c := g.wards[ward]; c != nil {
 		maps.DeleteFunc(c.votes, func(version uint32, _ []string) bool { return version < recorded })

@@ -90,7 +90,8 @@ func TestGuardian_BurialsAreSorted(t *testing.T) {
 	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [b c]} {x 2 [a d]} {y 2 [a d]}]")
 }
 
-// A member that makes a version up, and votes for it each time that it is outdated, does not come before what the session has told of.
+// A member that makes a version up, and votes for it each time that it is outdated, does not come
+// before what the session has told of.
 func TestGuardian_BurialsOfSetsThatAreToldComeFirst(t *testing.T) {
 	told := guardians.Set{Version: 2, Members: []string{"a", "b", "z"}}
 	g := guardians.NewGuardian("a", times)
@@ -125,7 +126,8 @@ func TestGuardian_ThatStoodStillWaits(t *testing.T) {
 	want(t, "votes", len(g.Look(35*s)), 1)
 }
 
-// A vote that is lost with its stream is sent again: until the session is forgotten, or tells of a later set.
+// A vote that is lost with its stream is sent again: until the session is forgotten, or tells of a
+// later set.
 func TestGuardian_VotesStand(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
 	g := guardians.NewGuardian("g", times)
@@ -152,8 +154,8 @@ func TestGuardian_VotesStand(t *testing.T) {
 	}
 }
 
-// Of a session that died while it changed its set, the recorded one may be either: a guardian stands by its vote for each, also if it is in
-// one of them only.
+// Of a session that died while it changed its set, the recorded one may be either: a guardian
+// stands by its vote for each, also if it is in one of them only.
 func TestGuardian_VotesStandForBothSetsOfAChange(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
 	both := guardians.Set{Version: 1, Members: []string{"g", "h"}}
@@ -176,7 +178,8 @@ func TestGuardian_VotesStandForBothSetsOfAChange(t *testing.T) {
 	}
 }
 
-// A member that votes for ever new versions takes no more room than one that votes for those of a change.
+// A member that votes for ever new versions takes no more room than one that votes for those of a
+// change.
 func TestGuardian_RemembersFewVersionsOfAVoter(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	for version := uint32(1); version <= 1000; version++ {
@@ -195,8 +198,9 @@ func TestGuardian_RemembersFewVersionsOfAVoter(t *testing.T) {
 	want(t, "burials after 998", len(g.Burials()), 3)
 }
 
-// Of a session that gives up one proposal after another, votes for the recorded set remain: those of this node, which repeats
-// them, and those that others repeat, or that were heard once and are of a set that the session tells of.
+// Of a session that gives up one proposal after another, votes for the recorded set remain: those
+// of this node, which repeats them, and those that others repeat, or that were heard once and are
+// of a set that the session tells of.
 func TestGuardian_RemembersVotesForTheRecordedSet(t *testing.T) {
 	a, other := guardians.NewGuardian("a", times), guardians.NewGuardian("d", times) // the session has never pinged that one
 	now := time.Duration(0)

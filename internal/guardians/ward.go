@@ -20,8 +20,8 @@ type Ping struct {
 	Sets []Set // the recorded one, and the one that is to follow it
 }
 
-// Pong is a guardian's promise. It is worth nothing for versions up to Voted, for which the guardian has voted that the
-// session is dead.
+// Pong is a guardian's promise. It is worth nothing for versions up to Voted, for which the
+// guardian has voted that the session is dead.
 type Pong struct {
 	Seq   uint64
 	Voted uint32
@@ -68,8 +68,9 @@ type promise struct {
 // NewWard returns that of a session without guardians.
 func NewWard(t Times) *Ward { return &Ward{times: t, promises: make(map[string]promise)} }
 
-// Propose begins to collect promises of a set that is to follow the recorded one. It reports false, and does nothing, while
-// the arbiter may have recorded an earlier proposal: that one has to be asked for until it is answered (G7).
+// Propose begins to collect promises of a set that is to follow the recorded one. It reports false,
+// and does nothing, while the arbiter may have recorded an earlier proposal: that one has to be
+// asked for until it is answered (G7).
 func (w *Ward) Propose(members []string) bool {
 	if w.phase == Asked {
 		return false
@@ -108,7 +109,8 @@ func (w *Ward) Ping(guardian string, now Instant) Ping {
 	return p
 }
 
-// Promised takes a guardian's answer to a ping, which counts from when that was sent (G2). One that comes after the session's end changes nothing.
+// Promised takes a guardian's answer to a ping, which counts from when that was sent (G2). One that
+// comes after the session's end changes nothing.
 func (w *Ward) Promised(guardian string, a Pong, now Instant) {
 	i := slices.IndexFunc(w.pings, func(p sentPing) bool { return p.seq == a.Seq && p.guardian == guardian })
 	if i < 0 || !w.Alive(now) {
@@ -122,7 +124,8 @@ func (w *Ward) Promised(guardian string, a Pong, now Instant) {
 	w.pings = slices.Delete(w.pings, i, i+1)
 }
 
-// Promise returns until when a guardian's promise counts, and the version that it had voted for by then.
+// Promise returns until when a guardian's promise counts, and the version that it had voted for by
+// then.
 func (w *Ward) Promise(guardian string) (until Instant, voted uint32) {
 	p := w.promises[guardian]
 	return p.until, p.voted
@@ -147,8 +150,8 @@ func (w *Ward) covered(s Set) Instant {
 	return ends[len(ends)-need]
 }
 
-// Until returns until when the guardians' promises make the session valid (G3): Forever if it has none, in the past if it is
-// not. The session's lease limits it as well.
+// Until returns until when the guardians' promises make the session valid (G3): Forever if it has
+// none, in the past if it is not. The session's lease limits it as well.
 func (w *Ward) Until() Instant {
 	if w.lapsed {
 		return 0
@@ -163,7 +166,8 @@ func (w *Ward) Until() Instant {
 	return min(end, w.covered(w.next))
 }
 
-// Alive reports whether the session is valid, as far as its guardians are concerned. Once it is not, it never is again.
+// Alive reports whether the session is valid, as far as its guardians are concerned. Once it is
+// not, it never is again.
 func (w *Ward) Alive(now Instant) bool {
 	if !w.lapsed && now >= w.Until() {
 		w.lapsed = true
@@ -171,9 +175,10 @@ func (w *Ward) Alive(now Instant) bool {
 	return !w.lapsed
 }
 
-// Bound returns the latest deadline that may be announced to a holder now (G4), where the session's lease ends at leaseEnds. It is
-// at most Valid from now, guardians or not: else a first set could not be asked for before an announcement of the lease's
-// length has passed. While promises are collected they bound it as well, so that they cover all announcements soon.
+// Bound returns the latest deadline that may be announced to a holder now (G4), where the session's
+// lease ends at leaseEnds. It is at most Valid from now, guardians or not: else a first set could
+// not be asked for before an announcement of the lease's length has passed. While promises are
+// collected they bound it as well, so that they cover all announcements soon.
 func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if !w.Alive(now) {
 		return now
@@ -188,8 +193,9 @@ func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	return max(end, now)
 }
 
-// Announce is Bound for a deadline that is told to a holder. The holder counts what is left from when it sent its question,
-// and now has to be read after that question was received: no earlier reading will do.
+// Announce is Bound for a deadline that is told to a holder. The holder counts what is left from
+// when it sent its question, and now has to be read after that question was received: no earlier
+// reading will do.
 func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
 	end := w.Bound(leaseEnds, now)
 	if end > now {
@@ -198,14 +204,14 @@ func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
 	return end - now
 }
 
-// Relied notes a deadline that holders of this process may count on though no promise bounds it, as that of a session without
-// guardians does not have to be. Ask waits until promises cover it.
+// Relied notes a deadline that holders of this process may count on though no promise bounds it, as
+// that of a session without guardians does not have to be. Ask waits until promises cover it.
 func (w *Ward) Relied(until Instant) { w.announced = max(w.announced, until) }
 
-// Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal: its members' promises
-// cover all that has been announced, which rests on the recorded set (G7). Each of them knows the set:
-// an earlier promise would do for that, but if the session hears nothing any more, none votes for a
-// set that it has not heard of.
+// Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal:
+// its members' promises cover all that has been announced, which rests on the recorded set (G7).
+// Each of them knows the set: an earlier promise would do for that, but if the session hears
+// nothing any more, none votes for a set that it has not heard of.
 func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false
@@ -230,10 +236,11 @@ func (w *Ward) Names() Set {
 	return w.recorded
 }
 
-// Recorded takes the version that an answer to a renewal says is recorded. It returns the guardians that are none any
-// more: a last ping, which may get lost, tells them so, and they need not vote for a version that is over. An answer
-// is soon if its server may have taken over less than delta ago: then the one before may bury the session for its
-// earlier set yet, and both sets go on to count (G7).
+// Recorded takes the version that an answer to a renewal says is recorded. It returns the guardians
+// that are none any more: a last ping, which may get lost, tells them so, and they need not vote
+// for a version that is over. An answer is soon if its server may have taken over less than delta
+// ago: then the one before may bury the session for its earlier set yet, and both sets go on to
+// count (G7).
 func (w *Ward) Recorded(version uint32, soon bool, now Instant) (dropped []string) {
 	if w.phase != Asked || version != w.next.Version || soon && guard.Silenced || !w.Alive(now) {
 		return nil

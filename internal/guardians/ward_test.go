@@ -143,7 +143,8 @@ func TestWard_LapseIsForEver(t *testing.T) {
 	want(t, "alive, when the lease has ended", w.Alive(0), false)
 }
 
-// What is announced is bounded (G4), and the next set is asked for when its promises cover that (G7). From then on renewals name it (G8).
+// What is announced is bounded (G4), and the next set is asked for when its promises cover that
+// (G7). From then on renewals name it (G8).
 func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	w := guarded("a")
 	want(t, "announced", w.Announce(100*s, s), 7*s) // until 8 s

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guardians"
 )
 
-// world is some nodes, each with a clock of its own, the arbiter's table of sessions, and a network, on virtual time. It does what a
-// coordinator has to do with the state machines. Real time is that of no clock.
+// world is some nodes, each with a clock of its own, the arbiter's table of sessions, and a
+// network, on virtual time. It does what a coordinator has to do with the state machines. Real time
+// is that of no clock.
 type world struct {
 	t     *testing.T
 	rand  *rand.Rand
@@ -148,7 +149,8 @@ func (w *world) delay() time.Duration {
 	return d
 }
 
-// send delivers to a node, or to the arbiter (-1), unless the two are cut off from each other when it is sent.
+// send delivers to a node, or to the arbiter (-1), unless the two are cut off from each other when
+// it is sent.
 func (w *world) send(from, to int, session string, do func()) {
 	if w.cut[[2]int{min(from, to), max(from, to)}] || !w.calm && w.rand.IntN(100) == 0 {
 		return
@@ -268,7 +270,8 @@ func chaos(t *testing.T, seed uint64, times guardians.Times, mutate func(*world)
 
 var worldFor = flag.Duration("world.for", 2*time.Second, "how `long` to simulate worlds under faults")
 
-// TestWorld_BuriedIsNotValid is a simulation by random schedules, with clocks at both ends of their range.
+// TestWorld_BuriedIsNotValid is a simulation by random schedules, with clocks at both ends of their
+// range.
 func TestWorld_BuriedIsNotValid(t *testing.T) {
 	t.Parallel()
 	first, begin := rand.Uint64(), time.Now()
@@ -290,7 +293,8 @@ func TestWorld_BuriedIsNotValid(t *testing.T) {
 	}
 }
 
-// TestWorld_Notices: the simulation notices promises without M_D (G2), and announcements that they do not bound (G4).
+// TestWorld_Notices: the simulation notices promises without M_D (G2), and announcements that they
+// do not bound (G4).
 func TestWorld_Notices(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -326,7 +330,8 @@ func settled(t *testing.T, seed uint64, nodes int) *world {
 	return w
 }
 
-// TestWorld_CrashedIsBuriedSoon: sessions that crash are dead within D, by the slowest clock, and the moments that votes take.
+// TestWorld_CrashedIsBuriedSoon: sessions that crash are dead within D, by the slowest clock, and
+// the moments that votes take.
 func TestWorld_CrashedIsBuriedSoon(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(10)
@@ -363,8 +368,8 @@ func TestWorld_CrashedIsBuriedSoon(t *testing.T) {
 	}
 }
 
-// TestWorld_CutFromOneSideGoesOn: a session that is cut off from all other nodes drops its guardians, and one that is cut off
-// from the arbiter has its lease.
+// TestWorld_CutFromOneSideGoesOn: a session that is cut off from all other nodes drops its
+// guardians, and one that is cut off from the arbiter has its lease.
 func TestWorld_CutFromOneSideGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{2, 3, 5, 8} {

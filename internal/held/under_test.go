@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// late is a context that tells of its end before its channel is closed, as one may that package context is about to end.
+// late is a context that tells of its end before its channel is closed, as one may that package
+// context is about to end.
 type late struct {
 	context.Context
 	err error
@@ -20,7 +21,8 @@ func (late) Done() <-chan struct{}       { return make(chan struct{}) }
 func (late) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (x late) Value(key any) any         { return x.Context.Value(key) }
 
-// Err says how the outer context has ended, also in the moment before that has ended what hangs on it.
+// Err says how the outer context has ended, also in the moment before that has ended what hangs on
+// it.
 func TestUnder_SaysHowTheOuterContextHasEnded(t *testing.T) {
 	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
 		ctx, end := held.Under(late{context.Background(), want}, context.Background())
@@ -31,7 +33,8 @@ func TestUnder_SaysHowTheOuterContextHasEnded(t *testing.T) {
 	}
 }
 
-// The context of what runs with a lock is the caller's, but for the locks that it carries, and it ends with the lock as well.
+// The context of what runs with a lock is the caller's, but for the locks that it carries, and it
+// ends with the lock as well.
 func TestInside(t *testing.T) {
 	type key struct{}
 	until := time.Now().Add(time.Hour)

@@ -1,7 +1,8 @@
 // Package histogram counts durations, for the bench and the examples.
 //
-// [github.com/holdfast-go/holdfast/coord.Histogram] is another one, which users read: its buckets are wider, as each coordinator
-// has them, it adds the durations up for Prometheus, and it is written to by many goroutines.
+// [github.com/holdfast-go/holdfast/coord.Histogram] is another one, which users read: its buckets
+// are wider, as each coordinator has them, it adds the durations up for Prometheus, and it is
+// written to by many goroutines.
 package histogram
 
 import (
@@ -10,9 +11,9 @@ import (
 	"time"
 )
 
-// A Histogram counts durations in buckets that grow with the value: each power of two is cut in 64, so a bucket's middle is
-// within 0.8 % of whatever is in it. The zero value is ready for use. Recording does not allocate. JSON carries it, so one
-// process can merge what another measured.
+// A Histogram counts durations in buckets that grow with the value: each power of two is cut in 64,
+// so a bucket's middle is within 0.8 % of whatever is in it. The zero value is ready for use.
+// Recording does not allocate. JSON carries it, so one process can merge what another measured.
 type Histogram struct {
 	Buckets [Buckets]int64
 	Longest time.Duration // exact
@@ -24,7 +25,8 @@ const (
 	Buckets    = (63-bucketBits)*bucketsPer + bucketsPer // Buckets is how many there are: enough for any duration
 )
 
-// Bucket returns the number of a duration's bucket. They are in the order of their values; those below 64 ns have one each.
+// Bucket returns the number of a duration's bucket. They are in the order of their values; those
+// below 64 ns have one each.
 func Bucket(d time.Duration) int {
 	v := uint64(max(d, 0))
 	shift := max(bits.Len64(v)-bucketBits-1, 0)
@@ -62,7 +64,8 @@ func (h *Histogram) Count() (n int64) {
 	return n
 }
 
-// Quantile returns the duration that a part q (0 to 1) of all recorded ones do not exceed, zero if there are none.
+// Quantile returns the duration that a part q (0 to 1) of all recorded ones do not exceed, zero if
+// there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := int64(q * float64(h.Count()))
 	for i, n := range h.Buckets {

@@ -21,17 +21,19 @@ type Model struct {
 
 // The models.
 var (
-	// OwnerAware is a mutex that only its holder can unlock, and that has no other holder until then or until it is lost.
+	// OwnerAware is a mutex that only its holder can unlock, and that has no other holder until
+	// then or until it is lost.
 	OwnerAware = Model{"owner-aware mutex", exclusive}
 
 	// Fenced is OwnerAware, and the tokens rise with every grant.
 	Fenced = Model{"fenced mutex", fenced(exclusive)}
 
-	// ReadWrite is OwnerAware for those that write. Any number may read at the same time, none of them beside a writer. A writer
-	// that becomes a reader has no other writer in between.
+	// ReadWrite is OwnerAware for those that write. Any number may read at the same time, none of
+	// them beside a writer. A writer that becomes a reader has no other writer in between.
 	ReadWrite = Model{"owner-aware read-write lock", readWrite}
 
-	// FencedReadWrite is ReadWrite. A writer's token is above all that were granted before, a reader's above all writers' before.
+	// FencedReadWrite is ReadWrite. A writer's token is above all that were granted before, a
+	// reader's above all writers' before.
 	FencedReadWrite = Model{"fenced read-write lock", fenced(readWrite)}
 
 	// Semaphore has permits, of which no more are in use than there are.
@@ -55,9 +57,10 @@ var ErrViolated = errors.New("history: not one that a lock could have")
 // ErrTooHard is what the error matches if there was not enough time to find out.
 var ErrTooHard = errors.New("history: not decided in time")
 
-// Check returns an error that matches [ErrViolated] if the records of any key are not such that a fenced lock could have them, or if
-// those of a semaphore are not such that it has as many permits as it has. It says whether a lock without tokens could, and shows the
-// part of the history that cannot be explained. Limit is for each key.
+// Check returns an error that matches [ErrViolated] if the records of any key are not such that a
+// fenced lock could have them, or if those of a semaphore are not such that it has as many permits
+// as it has. It says whether a lock without tokens could, and shows the part of the history that
+// cannot be explained. Limit is for each key.
 func Check(records []Record, limit time.Duration) error {
 	return each(records, func(of subject, all []step) error {
 		strict, lax := modelsOf(of, all)
@@ -113,7 +116,8 @@ func (m Model) check(of subject, all []step, limit time.Duration) error {
 	return fmt.Errorf("%w: %v is no %s:\n%s", ErrViolated, of, m.Name, story(all, info))
 }
 
-// around is how many operations a story has before those that cannot be explained, and from these on.
+// around is how many operations a story has before those that cannot be explained, and from these
+// on.
 const around = 8
 
 // story shows where the longest explanation ends.

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// WriteTo returns a Put for a [Recorder] that writes records as lines of JSON. Each line is one Write, so that none is lost
-// when the process is killed, if w does not buffer them. The first error of w is told to failed, and ends it.
+// WriteTo returns a Put for a [Recorder] that writes records as lines of JSON. Each line is one
+// Write, so that none is lost when the process is killed, if w does not buffer them. The first
+// error of w is told to failed, and ends it.
 func WriteTo(w io.Writer, failed func(error)) func(Record) {
 	var mu sync.Mutex
 	var stop bool
@@ -30,8 +31,8 @@ func WriteTo(w io.Writer, failed func(error)) func(Record) {
 	}
 }
 
-// Read reads what [WriteTo] has written, of any number of processes. A last line that is not complete is that of a process
-// that was killed while it wrote it, and is left out.
+// Read reads what [WriteTo] has written, of any number of processes. A last line that is not
+// complete is that of a process that was killed while it wrote it, and is left out.
 func Read(files ...io.Reader) ([]Record, error) {
 	log := NewLog()
 	for i, f := range files {

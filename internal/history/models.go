@@ -19,7 +19,8 @@ func numberOf(hold int) string {
 	return string(binary.BigEndian.AppendUint32(nil, uint32(hold))) //nolint:gosec // there are not so many
 }
 
-// find returns where a hold is among others, or is to be, in ascending order: states with the same holds are equal.
+// find returns where a hold is among others, or is to be, in ascending order: states with the same
+// holds are equal.
 func find(others string, hold int) (at int, found bool) {
 	n := numberOf(hold)
 	for at < len(others) && others[at:at+numberBytes] < n {

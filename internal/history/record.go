@@ -1,9 +1,10 @@
-// Package history is what clients of locks have seen: what they asked for, when, and what they were told. Afterwards
-// [Check] asks Porcupine whether a lock could have behaved like that.
+// Package history is what clients of locks have seen: what they asked for, when, and what they were
+// told. Afterwards [Check] asks Porcupine whether a lock could have behaved like that.
 //
-// A client's process has a [Recorder], and notes each call with it. What becomes of the records is up to the recorder:
-// [NewLog] keeps them, [WriteTo] writes them as lines of JSON, each before the call that it is about begins and again when
-// that has returned, so that a process that is killed leaves a history behind; [Read] reads such files, and joins them.
+// A client's process has a [Recorder], and notes each call with it. What becomes of the records is
+// up to the recorder: [NewLog] keeps them, [WriteTo] writes them as lines of JSON, each before the
+// call that it is about begins and again when that has returned, so that a process that is killed
+// leaves a history behind; [Read] reads such files, and joins them.
 //
 // It is a module of its own, so that users of the locks do not depend on the checker.
 package history

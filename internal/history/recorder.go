@@ -52,8 +52,8 @@ func (r *Recorder) TryRLock(client int, key string) *Call {
 	return r.begin(Record{Client: client, Op: TryRLock, Key: key})
 }
 
-// Acquire is to be called before a client calls Acquire for n permits of the semaphore of a key. Its key has nothing to do with a
-// lock's key of the same name.
+// Acquire is to be called before a client calls Acquire for n permits of the semaphore of a key.
+// Its key has nothing to do with a lock's key of the same name.
 func (r *Recorder) Acquire(client int, key string, n, of int) *Call {
 	return r.begin(Record{Client: client, Op: Acquire, Key: key, Permits: n, Of: of})
 }
@@ -63,7 +63,8 @@ func (r *Recorder) TryAcquire(client int, key string, n, of int) *Call {
 	return r.begin(Record{Client: client, Op: TryAcquire, Key: key, Permits: n, Of: of})
 }
 
-// Refused notes that there is no lock, that a Downgrade has changed nothing, or that Unlock said that the lock had been lost.
+// Refused notes that there is no lock, that a Downgrade has changed nothing, or that Unlock said
+// that the lock had been lost.
 func (c *Call) Refused() {
 	c.rec.Refused = true
 	c.end()
@@ -92,7 +93,8 @@ func (h *Hold) record(op Op) Record {
 	return Record{Client: h.of.Client, Op: op, Key: h.of.Key, Hold: h.of.ID}
 }
 
-// See looks whether the lock is in force: alive is to look at its context. It returns what alive does.
+// See looks whether the lock is in force: alive is to look at its context. It returns what alive
+// does.
 func (h *Hold) See(alive func() bool) bool {
 	at := h.r.Now()
 	if !alive() {
@@ -120,17 +122,19 @@ func (h *Hold) Lost() {
 // Unlock is to be called before Unlock, which Done or Refused ends.
 func (h *Hold) Unlock() *Call { return h.r.begin(h.record(Unlock)) }
 
-// Downgrade is to be called before the Downgrade of a lock. If that is refused the hold goes on; Granted returns the one for reading.
+// Downgrade is to be called before the Downgrade of a lock. If that is refused the hold goes on;
+// Granted returns the one for reading.
 func (h *Hold) Downgrade() *Call { return h.r.begin(h.record(Downgrade)) }
 
-// Paused notes that the process stood still for a while, of which the recorder need not be that process's own. Until has
-// to be late enough for the process to have noticed what it missed: its clocks are looked at every now and then only.
+// Paused notes that the process stood still for a while, of which the recorder need not be that
+// process's own. Until has to be late enough for the process to have noticed what it missed: its
+// clocks are looked at every now and then only.
 func (r *Recorder) Paused(from, until time.Duration) {
 	r.Put(Record{Process: r.Process, ID: r.last.Add(1), Op: Paused, Call: from, Return: until})
 }
 
-// Gone notes that the process was killed, or has otherwise ended without giving back what it had. A recorder with the process's name
-// will do if it writes to another place.
+// Gone notes that the process was killed, or has otherwise ended without giving back what it had. A
+// recorder with the process's name will do if it writes to another place.
 func (r *Recorder) Gone(from, until time.Duration) {
 	r.Put(Record{Process: r.Process, ID: r.last.Add(1), Op: Gone, Call: from, Return: until})
 }

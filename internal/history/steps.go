@@ -47,7 +47,8 @@ type step struct {
 	n, of int  // permits of the hold
 	rec   Record
 
-	// When it happened at the earliest and at the latest. For a loss that is not what was recorded if the process was paused.
+	// When it happened at the earliest and at the latest. For a loss that is not what was recorded
+	// if the process was paused.
 	call, ret time.Duration
 }
 
@@ -87,7 +88,8 @@ func newHold(number int, r Record) *hold {
 	return h
 }
 
-// steps returns those of the hold. Its grant is not among them if it is the end of the hold before, which is one step then.
+// steps returns those of the hold. Its grant is not among them if it is the end of the hold before,
+// which is one step then.
 func (h *hold) steps() []step {
 	all := slices.Concat(h.seen, h.end())
 	if h.before == nil || !slices.ContainsFunc(h.before.ends, func(s step) bool { return s.to == h.number }) {
@@ -114,9 +116,9 @@ func (h *hold) lost(from, until time.Duration, by Record) {
 	h.ends = append(h.ends, step{do: lose, rec: by, call: min(from, until), ret: until})
 }
 
-// steps makes of records what models check, by key, in order of the calls. What was refused is left out, as it
-// has not changed anything: a TryLock may be refused though the lock is free, for it takes a while until all know. So is a Lock that
-// may have been granted or not: it was not used.
+// steps makes of records what models check, by key, in order of the calls. What was refused is left
+// out, as it has not changed anything: a TryLock may be refused though the lock is free, for it
+// takes a while until all know. So is a Lock that may have been granted or not: it was not used.
 func steps(records []Record) (map[subject][]step, error) {
 	holds := make(map[id]*hold)
 	var order []*hold
@@ -198,9 +200,10 @@ func (h *hold) gone(r Record) {
 	h.lost(h.lastSeen(), r.Return, r)
 }
 
-// paused is about a hold of a process that stood still. While it did, the hold may have ended without its noticing, and
-// right after it the process may have used it, or unlocked it, before it had looked at the clock. This is what tokens are for, and no
-// mistake of the lock. If the hold was seen to be in force later on, it never ended.
+// paused is about a hold of a process that stood still. While it did, the hold may have ended
+// without its noticing, and right after it the process may have used it, or unlocked it, before it
+// had looked at the clock. This is what tokens are for, and no mistake of the lock. If the hold was
+// seen to be in force later on, it never ended.
 func (h *hold) paused(r Record) {
 	if h.take.call > r.Return || h.lastSeen() > r.Return {
 		return
@@ -217,8 +220,9 @@ func (h *hold) paused(r Record) {
 	h.lost(h.lastSeen(), over, r)
 }
 
-// end returns the hold's ends, of which there is one if everything is as it should be: of several losses it is what they have in
-// common. An Unlock or a Downgrade that returned nil is none of them: a lock must not be lost and unlocked.
+// end returns the hold's ends, of which there is one if everything is as it should be: of several
+// losses it is what they have in common. An Unlock or a Downgrade that returned nil is none of
+// them: a lock must not be lost and unlocked.
 func (h *hold) end() (ends []step) {
 	var loss *step
 	for _, e := range h.ends {

@@ -20,13 +20,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// No lock is lost while Redis goes, however many there are. The command does more: nodes go as well.
+// No lock is lost while Redis goes, however many there are. The command does more: nodes go as
+// well.
 func TestHolds_Survive(t *testing.T) {
 	takes.Seconds(t)
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed")
 	}
-	// With guardians, which wait for long: a busy machine may let a process wait for seconds, and no other node is to take that for its death.
+	// With guardians, which wait for long: a busy machine may let a process wait for seconds, and
+	// no other node is to take that for its death.
 	s := setup{Holds: 60_000, Nodes: 4, Partitions: 61, TTL: 12 * time.Second, Takeover: 8 * time.Second}
 	if testing.Short() {
 		s.Holds = 6000

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// killing is a measurement of what the death of nodes costs the others: under load, nodes are killed, stopped or cut off, again and
-// again.
+// killing is a measurement of what the death of nodes costs the others: under load, nodes are
+// killed, stopped or cut off, again and again.
 type killing struct {
 	setup
 	Kills   int
@@ -60,8 +60,8 @@ func harmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// goalLate is how much later than Takeover the keys of a dead node may be locked again, and how much longer no worker of another
-// node may get a lock.
+// goalLate is how much later than Takeover the keys of a dead node may be locked again, and how
+// much longer no worker of another node may get a lock.
 const goalLate = 500 * time.Millisecond
 
 // outcome is what has been done to one number of nodes, and has shown.
@@ -78,8 +78,8 @@ type outcome struct {
 	granted map[string]uint64 // to workers of the others, by path
 }
 
-// run measures clusters of each of the sizes, N or N:M where M nodes are concerned at once, and each harm. It reports whether all goals
-// were reached.
+// run measures clusters of each of the sizes, N or N:M where M nodes are concerned at once, and
+// each harm. It reports whether all goals were reached.
 func (s killing) run(ctx context.Context, out io.Writer, sizes, by string) (good bool, err error) {
 	fmt.Fprintf(out, "| nodes | what happens to them | key locked again: p50 | p99 | longest | longest of a time: p50 | p99 | longest wait of a worker "+
 		"| longest pause of a node | lost by others | lost by themselves | locks at Redis |\n")

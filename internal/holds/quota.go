@@ -12,8 +12,8 @@ import (
 // period is that of quotas, as container runtimes set it.
 const period = 100_000 // µs
 
-// limit puts a process into a control group of its own, which gets a part of a core. It needs root, on Linux. remove is for
-// when the process has ended.
+// limit puts a process into a control group of its own, which gets a part of a core. It needs root,
+// on Linux. remove is for when the process has ended.
 func limit(pid int, cores float64) (remove func(), err error) {
 	name, quota := fmt.Sprint("holds-", pid), strconv.Itoa(int(cores*period))
 	dir, file := filepath.Join("/sys/fs/cgroup", name), "cpu.max" // version 2

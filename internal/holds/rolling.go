@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// rolling is a measurement of a rolling restart: under load each node in turn leaves, and starts again under its name. Or of an
-// outage of Redis under the same load.
+// rolling is a measurement of a rolling restart: under load each node in turn leaves, and starts
+// again under its name. Or of an outage of Redis under the same load.
 type rolling struct {
 	setup
 	Workers int           // of each node

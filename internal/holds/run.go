@@ -57,7 +57,8 @@ type trial struct {
 	note    string      // what else there is to say of the event
 }
 
-// newTrial starts the servers. end, which is to be called with an error as well, ends them and the nodes.
+// newTrial starts the servers. end, which is to be called with an error as well, ends them and the
+// nodes.
 func newTrial(ctx context.Context, out io.Writer, s setup) (t *trial, end func(), err error) {
 	dir, err := os.MkdirTemp("", "holds")
 	if err != nil {
@@ -229,7 +230,8 @@ func kinds(before, after map[string]uint64) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// show lets an event happen, waits until all is well again, and for as long after that as something might still lapse.
+// show lets an event happen, waits until all is well again, and for as long after that as something
+// might still lapse.
 func (t *trial) show(e event) error {
 	before := t.count()
 	if before.err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// servers are the present primary and what may take its place. Nodes find the primary by what a file says.
+// servers are the present primary and what may take its place. Nodes find the primary by what a
+// file says.
 type servers struct {
 	dir     string
 	primary *redistest.Server
@@ -94,7 +95,8 @@ func (x *servers) follow(ctx context.Context) (err error) {
 	}
 }
 
-// failOver kills the primary, and promotes its replica. A durable one gets a replica of its own then.
+// failOver kills the primary, and promotes its replica. A durable one gets a replica of its own
+// then.
 func (x *servers) failOver(ctx context.Context) error {
 	x.primary.Kill()
 	if err := x.replica.Replicate(ctx, nil); err != nil {

@@ -66,7 +66,8 @@ func (s observedSpace) Acquire(ctx context.Context, p uint32, me string, x fallb
 	return a, err
 }
 
-// Demote notes the moment before it is sent: the node has just ceased to grant the partition's keys.
+// Demote notes the moment before it is sent: the node has just ceased to grant the partition's
+// keys.
 func (s observedSpace) Demote(ctx context.Context, p uint32, me string, epoch uint32, holds map[string]fallback.Row) (fallback.Demotion, error) {
 	s.o.note(p, time.Now(), false)
 	return s.space.Demote(ctx, p, me, epoch, holds)

@@ -27,7 +27,8 @@ type load struct {
 
 func workKey(i int) string { return fmt.Sprint("work/", i) }
 
-// work starts workers that lock keys at random, for a millisecond each, as long as the process lives.
+// work starts workers that lock keys at random, for a millisecond each, as long as the process
+// lives.
 func (n *node) work(ctx context.Context, keys, workers int) {
 	l := &n.load
 	l.begun, l.last = make(map[int]time.Time), time.Now()
@@ -67,7 +68,8 @@ func (l *load) end(worker int) {
 	delete(l.begun, worker)
 }
 
-// worst returns the longest wait, of those that go on as well, and the longest pause, in milliseconds, and begins anew.
+// worst returns the longest wait, of those that go on as well, and the longest pause, in
+// milliseconds, and begins anew.
 func (l *load) worst() (wait, pause float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

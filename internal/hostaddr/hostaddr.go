@@ -140,5 +140,6 @@ func interfaces() (all []netip.Addr) {
 // shared is for networks behind a provider's NAT (RFC 6598), such as those of pods.
 var shared = netip.MustParsePrefix("100.64.0.0/10")
 
-// Private reports whether an address cannot be reached from the Internet, as far as its range tells.
+// Private reports whether an address cannot be reached from the Internet, as far as its range
+// tells.
 func Private(a netip.Addr) bool { return a.IsPrivate() || shared.Contains(a) || !a.IsGlobalUnicast() }

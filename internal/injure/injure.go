@@ -6,7 +6,8 @@ import "time"
 
 // Set by package fallback.
 var (
-	// State gives f, a func(*fallback.Sessions, []fallback.Partition), the state of a namespace of a
+	// State gives f, a func(*fallback.Sessions, []fallback.Partition), the state of a namespace of
+	// a
 	// *fallback.Memory, to change it.
 	State func(memory any, namespace string, f any)
 

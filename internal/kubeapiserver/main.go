@@ -1,4 +1,5 @@
-// Command kubeapiserver is Kubernetes's API server. The tests of fallback/kubernetes run it on a real etcd.
+// Command kubeapiserver is Kubernetes's API server. The tests of fallback/kubernetes run it on a
+// real etcd.
 package main
 
 import (

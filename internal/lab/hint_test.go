@@ -16,9 +16,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/snippets"
 )
 
-// Two hosts lock the same keys by turns at a store without messages, as no node owns a partition. The one that waits is told by the other
-// one, over the stream between them, that its turn has come: it asks again after half a minute otherwise. The store is a file, which the hosts share
-// as they are one machine's.
+// Two hosts lock the same keys by turns at a store without messages, as no node owns a partition.
+// The one that waits is told by the other one, over the stream between them, that its turn has
+// come: it asks again after half a minute otherwise. The store is a file, which the hosts share as
+// they are one machine's.
 func TestHintsBetweenHosts(t *testing.T) {
 	w := begin(t, true)
 	root, err := repo.Root()

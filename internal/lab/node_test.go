@@ -61,7 +61,8 @@ func (w *world) launch(t *testing.T, h *netns.Host, program string, more ...stri
 	defer log.Close()
 	n.log = log.Name()
 	n.cmd.Stderr = log
-	// With the thread that starts it, which for a test's goroutine may end early: it is killed below as well.
+	// With the thread that starts it, which for a test's goroutine may end early: it is killed
+	// below as well.
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if n.in, err = n.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -227,7 +228,8 @@ func judge(t *testing.T, nodes []*node, answers []agent.Answer) (longest time.Du
 	return longest
 }
 
-// inMemory fails the test if locks were granted by the arbiter since the answers before, which are of nodes in the same order.
+// inMemory fails the test if locks were granted by the arbiter since the answers before, which are
+// of nodes in the same order.
 func inMemory(t *testing.T, nodes []*node, before, after []agent.Answer) {
 	t.Helper()
 	for i := range nodes {

@@ -19,8 +19,8 @@ func refuse(t *testing.T, h *netns.Host, protocol, port string) {
 }
 
 // A network policy drops one of the two ports at all hosts. Settled's error and one line of the log
-// name each member that is out of reach, its address and the option; and keys are locked all the same, by one
-// holder at a time.
+// name each member that is out of reach, its address and the option; and keys are locked all the
+// same, by one holder at a time.
 func TestPolicy(t *testing.T) {
 	for _, c := range []struct {
 		option    string

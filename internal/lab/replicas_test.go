@@ -52,8 +52,9 @@ func (d *dataHost) follow(t *testing.T, of *dataHost) {
 	})
 }
 
-// A primary and its replica are on two hosts, and clients reach the primary at a third address, which moves: with AllReplicas Grace ends early when the primary's
-// host is gone, and no lock of the others fails. A process starts once there is a replica again.
+// A primary and its replica are on two hosts, and clients reach the primary at a third address,
+// which moves: with AllReplicas Grace ends early when the primary's host is gone, and no lock of
+// the others fails. A process starts once there is a replica again.
 func TestAllReplicas(t *testing.T) {
 	w := begin(t, true)
 	const address = "10.0.0.63"

@@ -37,7 +37,8 @@ func OneWay(some, others []string) Cut {
 	return c
 }
 
-// Ring are the ways that are cut if each of an odd number of hosts sees a majority, and no two see the same.
+// Ring are the ways that are cut if each of an odd number of hosts sees a majority, and no two see
+// the same.
 func Ring(names []string) Cut {
 	var c Cut
 	n := len(names)

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
-// A Network is hosts, each a network namespace, joined by a bridge. This process reaches all of them by the bridge's own
-// address, which no cut affects.
+// A Network is hosts, each a network namespace, joined by a bridge. This process reaches all of
+// them by the bridge's own address, which no cut affects.
 type Network struct {
 	*netns.Network
 	hosts []*Host
@@ -34,7 +34,8 @@ type Host struct {
 // Needs says what is missing on this machine, or nil.
 func Needs() error { return netns.Needs("iptables-restore", "redis-server") }
 
-// New makes the hosts, with the kind in their names as [netns.New] says. The caller must call Remove, also after an error.
+// New makes the hosts, with the kind in their names as [netns.New] says. The caller must call
+// Remove, also after an error.
 func New(kind string, names ...string) (*Network, error) {
 	n := &Network{cuts: make(map[int]Cut), lines: make(map[string]string)}
 	var err error

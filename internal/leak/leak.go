@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests, and then fails if a goroutine is left. memberlist's outlive its Shutdown by a probe, which is longer
-// than goleak waits by itself; nothing is ignored but what opts say.
+// Main runs the tests, and then fails if a goroutine is left. memberlist's outlive its Shutdown by
+// a probe, which is longer than goleak waits by itself; nothing is ignored but what opts say.
 func Main(m *testing.M, opts ...goleak.Option) {
 	code := m.Run()
 	if code == 0 {

@@ -18,8 +18,9 @@ type moving struct {
 	late       map[string]fallback.Release // those of them that were given back meanwhile: a release that came before Demote would find no row to remove
 }
 
-// take begins to acquire the partition: the shell makes the calls, partition.startAcquiring. It does not where that was tried in vain a moment ago, or the
-// partition was revoked, or something else is done with it, or without a session. It reports whether the result is to be waited for.
+// take begins to acquire the partition: the shell makes the calls, partition.startAcquiring. It
+// does not where that was tried in vain a moment ago, or the partition was revoked, or something
+// else is done with it, or without a session. It reports whether the result is to be waited for.
 func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:
@@ -35,7 +36,8 @@ func (p *Partition) take(now time.Time) bool {
 // Take is take for a contender that was told to.
 func (p *Partition) Take(now time.Time) { p.take(now) }
 
-// BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to be made.
+// BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to
+// be made.
 func (p *Partition) BeginAcquire() bool {
 	if !p.idle() || p.closing.ending != Open {
 		return false
@@ -82,8 +84,8 @@ func newOwnership(s *Session, epoch uint32, confirmed time.Time) *ownership {
 	return &ownership{session: s, epoch: epoch, confirmed: confirmed, hold: hold{session: s, source: SourceOwn}}
 }
 
-// Serve begins to grant the partition's keys, if the answer to Acquire came in time. The keys of the arbiter's rows are held
-// already. It reports whether it does.
+// Serve begins to grant the partition's keys, if the answer to Acquire came in time. The keys of
+// the arbiter's rows are held already. It reports whether it does.
 func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.Time, fx *Effects) bool {
 	o := newOwnership(s, got.Record.Epoch, sent)
 	if Past(s.Deadline(), now) || Past(sent.Add(p.cfg.Lease), now) || p.closing.ending != Open || o.epoch <= p.bounds.forsworn && guard.Forsworn {
@@ -98,7 +100,8 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 	p.sawEpoch(got.Record)
 	for key, k := range p.table.keys {
 		if k.q.State() != handoff.Idle && k.hold.row.Identity != got.Rows[key].Identity {
-			// While p.own is set, to give the hold back would grant the key to the next caller, before the rows are imported.
+			// While p.own is set, to give the hold back would grant the key to the next caller,
+			// before the rows are imported.
 			p.own = nil
 			p.lose(k, Superseded, now, fx)
 			p.own = o
@@ -113,8 +116,8 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 			p.imported(key, row, sent, now, fx)
 		}
 	}
-	// Every other request is void: it was not executed before Acquire, and after it the answer is that this node owns the
-	// partition; or its grant was given back. acquired makes new ones.
+	// Every other request is void: it was not executed before Acquire, and after it the answer is
+	// that this node owns the partition; or its grant was given back. acquired makes new ones.
 	for key, k := range p.table.keys {
 		p.endContender(k)
 		if l := k.request.link; l != nil {
@@ -168,9 +171,9 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 	p.tidy(k)
 }
 
-// grantedByRows ends a request of this node's that turns out to be granted, as the partition's rows say before its own answer
-// has come: no other node must be given the key meanwhile. It returns the size of the block of tokens, 0 if there is no such
-// request.
+// grantedByRows ends a request of this node's that turns out to be granted, as the partition's rows
+// say before its own answer has come: no other node must be given the key meanwhile. It returns the
+// size of the block of tokens, 0 if there is no such request.
 func (p *Partition) grantedByRows(k *Key, id fallback.Identity) uint64 {
 	switch {
 	case k.contender != nil && k.contender.id == id:
@@ -184,8 +187,8 @@ func (p *Partition) grantedByRows(k *Key, id fallback.Identity) uint64 {
 	return 0
 }
 
-// Forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It reports false if it is
-// served already.
+// Forswear makes sure that an epoch is never served, because it is about to be demoted (rule 6). It
+// reports false if it is served already.
 func (p *Partition) Forswear(epoch uint32) bool {
 	if p.own != nil && p.own.epoch >= epoch {
 		return false
@@ -194,13 +197,15 @@ func (p *Partition) Forswear(epoch uint32) bool {
 	return true
 }
 
-// MayForswear reports whether a record that names this node may be demoted now: once all that was announced has passed (rule 6).
-// acquiring tells whether the call comes from what Acquiring waits for.
+// MayForswear reports whether a record that names this node may be demoted now: once all that was
+// announced has passed (rule 6). acquiring tells whether the call comes from what Acquiring waits
+// for.
 func (p *Partition) MayForswear(acquiring bool, now time.Time) bool {
 	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Over(p.bounds.announcedEnds, now) || !guard.Waits)
 }
 
-// BeginFreeing begins to ask for the partition of another node's to become Shared. It reports whether that is to be done.
+// BeginFreeing begins to ask for the partition of another node's to become Shared. It reports
+// whether that is to be done.
 func (p *Partition) BeginFreeing() bool {
 	if p.phase != Unowned {
 		return false
@@ -218,8 +223,8 @@ func (p *Partition) NotNamed() { step(&p.record.naming, NamedElsewhere, nextNami
 // Reachable notes that the owner of the partition can be reached.
 func (p *Partition) Reachable() { p.bounds.unreachableSince = time.Time{} }
 
-// Unreachable notes that the owner of a partition that should be this node's cannot be reached. It reports whether that has been
-// so for long enough for its ownership to be revoked.
+// Unreachable notes that the owner of a partition that should be this node's cannot be reached. It
+// reports whether that has been so for long enough for its ownership to be revoked.
 func (p *Partition) Unreachable(now time.Time) bool {
 	if p.bounds.unreachableSince.IsZero() {
 		p.bounds.unreachableSince = now

@@ -46,8 +46,9 @@ type Claims struct {
 	Holds []fallback.Claim
 }
 
-// Orphans lists the holds that need a row now, as their owners answer for them no longer, or not for long. It counts those that
-// rest on an owner's word, also if they have a row by now, and returns when the next one may need one.
+// Orphans lists the holds that need a row now, as their owners answer for them no longer, or not
+// for long. It counts those that rest on an owner's word, also if they have a row by now, and
+// returns when the next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
 	if p.basis.remote == 0 || p.phase == Demoting {
@@ -115,7 +116,8 @@ func (p *Partition) confirm(sent, now time.Time, fx *Effects) bool {
 }
 
 // Restored: the arbiter, asked at the time sent, has told which holds have rows now. The source of
-// one that was adopted stays: the later one of its row's and its owner's deadline counts (deadlines).
+// one that was adopted stays: the later one of its row's and its owner's deadline counts
+// (deadlines).
 //
 // A row confirms no hold that rests on an owner for as long as a deposed server may answer yet
 // (settles): that one lacks the row, and may give a dead owner's partition away. Its owner's

@@ -23,8 +23,8 @@ func ours(f *peer.Frame) fallback.Identity {
 	return fallback.Identity{Session: string(f.Session), Request: f.Request}
 }
 
-// Granted: the owner gives a key, with a deadline that pongs after so many extend; or it answers for a hold (rule 17). It returns
-// the waiter that has the turn, if any.
+// Granted: the owner gives a key, with a deadline that pongs after so many extend; or it answers
+// for a hold (rule 17). It returns the waiter that has the turn, if any.
 func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uint64, now time.Time, fx *Effects) *Waiter {
 	s, k := p.cfg.View.Session(), p.requestOf(l, f)
 	if f.Count == 0 {
@@ -70,8 +70,8 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	return w
 }
 
-// notRequested is for a grant that no request of this node's is pending for, or that is doubtful. k is the key if there is a
-// request.
+// notRequested is for a grant that no request of this node's is pending for, or that is doubtful. k
+// is the key if there is a request.
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
 	if h := p.table.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
 		p.vouched(l, h.hold, f.Epoch, deadline, pongs, now)
@@ -88,11 +88,12 @@ func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, d
 	}
 }
 
-// maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this node's clock: a year.
+// maxAhead is by how many seconds the epoch of a grant may be ahead of the arbiter's and of this
+// node's clock: a year.
 const maxAhead = 365 * 24 * 60 * 60
 
-// believable reports whether a grant's first token may be its owner's to give. It is above all that owners have given to this
-// node and that the arbiter has told of, and not years ahead.
+// believable reports whether a grant's first token may be its owner's to give. It is above all that
+// owners have given to this node and that the arbiter has told of, and not years ahead.
 func (p *Partition) believable(t fallback.Token, now time.Time) bool {
 	if t <= p.tokens.seen || t <= p.tokens.brought {
 		return false
@@ -101,7 +102,8 @@ func (p *Partition) believable(t fallback.Token, now time.Time) bool {
 	return epoch <= int64(p.tokens.seen.Epoch())+maxAhead || epoch <= fallback.EpochAt(now)+maxAhead
 }
 
-// Denied: the owner refuses a request, and the flag says why; or, without one, a node has not got the hold id, which it was believed to have.
+// Denied: the owner refuses a request, and the flag says why; or, without one, a node has not got
+// the hold id, which it was believed to have.
 func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time.Time, fx *Effects) {
 	switch f.Flags {
 	case FlagFull, FlagSize, FlagBusy:
@@ -128,7 +130,8 @@ func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Ef
 	}
 }
 
-// Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14). Or this node should own it.
+// Moved: the node that was asked does not own the partition; the arbiter knows the owner (rule 14).
+// Or this node should own it.
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours || f.Flags == FlagLeft {
 		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.

@@ -13,11 +13,12 @@ import (
 // simulated tells whether transitions are compared with the tables of legal ones.
 const simulated = true
 
-// Illegal is called with what a partition must not be. A simulation of a core without one of its guards notes it, and goes on.
+// Illegal is called with what a partition must not be. A simulation of a core without one of its
+// guards notes it, and goes on.
 var Illegal = func(text string) { panic("lease: " + text) }
 
-// assertCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile, of which no mutex
-// keeps it.
+// assertCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile, of
+// which no mutex keeps it.
 func (p *Partition) assertCommon(until time.Time) {
 	for _, k := range p.table.keys {
 		h := k.hold
@@ -30,8 +31,9 @@ func (p *Partition) assertCommon(until time.Time) {
 	}
 }
 
-// AssertWanted tells of it (Illegal) if callers wait for a key that nothing is done about, so that they would wait
-// for ever. An owner gives its keys away: by Lapsed, if it has just ceased to be one.
+// AssertWanted tells of it (Illegal) if callers wait for a key that nothing is done about, so that
+// they would wait for ever. An owner gives its keys away: by Lapsed, if it has just ceased to be
+// one.
 func (p *Partition) AssertWanted() {
 	if p.closing.ending == Open && p.own == nil && p.phase != Acquiring && p.phase != Demoting { // wantAll follows these two
 		p.assertWanted()
@@ -39,7 +41,8 @@ func (p *Partition) AssertWanted() {
 	p.assertShared()
 }
 
-// assertKnown tells of it (Illegal) if a key is used that the partition has forgotten: its callers exclude no others.
+// assertKnown tells of it (Illegal) if a key is used that the partition has forgotten: its callers
+// exclude no others.
 func (k *Key) assertKnown() {
 	if !k.known {
 		Illegal("a key is used that was forgotten")

@@ -16,13 +16,14 @@ func (k *Key) Join(w *Waiter) {
 	k.tellWanted()
 }
 
-// Busy reports whether a turn runs that a further caller has to wait for, if the partition is open. own tells whether the key
-// is this node's own.
+// Busy reports whether a turn runs that a further caller has to wait for, if the partition is open.
+// own tells whether the key is this node's own.
 func (p *Partition) Busy(k *Key) (busy, own bool) {
 	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }
 
-// Live returns the key with a name if its hold is in force, with a token for the next turn, or if it has no hold; and a new one otherwise.
+// Live returns the key with a name if its hold is in force, with a token for the next turn, or if
+// it has no hold; and a new one otherwise.
 func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	if k == nil {
 		return p.Key(name)
@@ -38,8 +39,8 @@ func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	return k
 }
 
-// Occupied reports whether a caller that only tries is to be sent away, and the reason. If another node has the key, it is
-// recalled for the next one.
+// Occupied reports whether a caller that only tries is to be sent away, and the reason. If another
+// node has the key, it is recalled for the next one.
 func (p *Partition) Occupied(k *Key, now time.Time, fx *Effects) (reason error, occupied bool) {
 	if k.group() != nil && k.q.State() == handoff.Idle && k.q.Waiting() == 0 {
 		name, of := k.name, k.otherSize()
@@ -65,8 +66,8 @@ func (k *Key) Idle() bool {
 	return k.q.State() == handoff.Idle && k.contender == nil && k.request.link == nil
 }
 
-// Abandon takes a waiter out of the queue, and tells it why the key was not to be had. It reports false if the waiter has its
-// turn, or was refused.
+// Abandon takes a waiter out of the queue, and tells it why the key was not to be had. It reports
+// false if the waiter has its turn, or was refused.
 func (p *Partition) Abandon(k *Key, w *Waiter, now time.Time, fx *Effects) bool {
 	if !k.q.Leave(w) {
 		return false
@@ -76,7 +77,8 @@ func (p *Partition) Abandon(k *Key, w *Waiter, now time.Time, fx *Effects) bool 
 	return true
 }
 
-// fail sends waiters away with a reason, nil for a key that is locked: those that which chooses, all if it is nil.
+// fail sends waiters away with a reason, nil for a key that is locked: those that which chooses,
+// all if it is nil.
 func (p *Partition) fail(k *Key, which func(*Waiter) bool, reason error, now time.Time, fx *Effects) {
 	k.q.Drain(which, func(w *Waiter) {
 		w.Value.Refused, w.Value.Reason = true, reason

@@ -2,9 +2,9 @@ package lease
 
 import "time"
 
-// A Moment is a reading of the monotonic clock: the time since the coordinator began. It is a third of the size of a
-// time.Time, and read in half the time. It stands still while the machine is suspended, so nothing is granted by it alone
-// for longer than WallEvery.
+// A Moment is a reading of the monotonic clock: the time since the coordinator began. It is a third
+// of the size of a time.Time, and read in half the time. It stands still while the machine is
+// suspended, so nothing is granted by it alone for longer than WallEvery.
 type Moment = time.Duration
 
 // Unmeasured is no moment.
@@ -19,8 +19,8 @@ type Deadlines struct{ Session, Slot time.Time }
 // Past reports whether one of them has passed.
 func (d Deadlines) Past(now time.Time) bool { return Past(d.Session, now) || Past(d.Slot, now) }
 
-// Past reports whether a deadline has passed, by the monotonic or by the wall clock: one of them goes on while the machine is
-// suspended, and the other cannot be set.
+// Past reports whether a deadline has passed, by the monotonic or by the wall clock: one of them
+// goes on while the machine is suspended, and the other cannot be set.
 func Past(deadline, now time.Time) bool {
 	return !now.Before(deadline) || now.UnixNano() >= deadline.UnixNano()
 }
@@ -31,13 +31,15 @@ func Left(deadline, now time.Time) time.Duration {
 	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
 }
 
-// Stepped reports whether a deadline has passed by the wall clock alone, which has stepped, or the machine was suspended.
+// Stepped reports whether a deadline has passed by the wall clock alone, which has stepped, or the
+// machine was suspended.
 func Stepped(deadline, now time.Time) bool {
 	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()
 }
 
-// Over reports whether a time has passed, where [Past] is for what this node alone relies on: so much time has gone by as the monotonic
-// clock says at most. If other nodes rely on t, Margin is in it already. The wall clock may step, and says nothing.
+// Over reports whether a time has passed, where [Past] is for what this node alone relies on: so
+// much time has gone by as the monotonic clock says at most. If other nodes rely on t, Margin is in
+// it already. The wall clock may step, and says nothing.
 func Over(t, now time.Time) bool { return !now.Before(t) }
 
 // Later returns the later of two times.

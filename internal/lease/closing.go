@@ -34,8 +34,8 @@ func (p *Partition) Leave() (owned bool) {
 	return p.own != nil
 }
 
-// Left reports whether a call is under way that began before Leave, and why other nodes must not get the partition yet; "" if they
-// may.
+// Left reports whether a call is under way that began before Leave, and why other nodes must not
+// get the partition yet; "" if they may.
 func (p *Partition) Left(now time.Time) (busy bool, owed string) {
 	switch busy = p.phase == Demoting || p.phase == Acquiring; {
 	case p.own != nil:

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A Contender gets a hold for the waiters of a key from the arbiter: the only one that this process has for the key. It is over
-// once it is not its key's any more. The shell makes its calls.
+// A Contender gets a hold for the waiters of a key from the arbiter: the only one that this process
+// has for the key. It is over once it is not its key's any more. The shell makes its calls.
 type Contender struct {
 	Name   string // of the key
 	Runner any    // the shell's
@@ -25,7 +25,8 @@ type Contender struct {
 	paused  bool   // an owner needs time: see Redirect
 }
 
-// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in a partition.
+// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in
+// a partition.
 const Block = 1 << 16
 
 // behind is what is known of the place of a request at the arbiter.
@@ -55,8 +56,8 @@ func (p *Partition) Contend(k *Key) *Contender {
 // Waits reports whether a caller waits that does not only try.
 func (p *Partition) Waits(x *Contender) bool { return !x.over() && x.key.q.Any(waits) }
 
-// Begin names the request that is about to be sent, and returns the highest token that was seen before. wait is false if all
-// callers only try. ok is false if the contender is over.
+// Begin names the request that is about to be sent, and returns the highest token that was seen
+// before. wait is false if all callers only try. ok is false if the contender is over.
 func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Identity, known fallback.Token, wait, ok bool) {
 	if x.over() || x.key.q.Waiting() == 0 {
 		return id, 0, false, false
@@ -73,8 +74,9 @@ func (p *Partition) Begin(x *Contender, s *Session, fx *Effects) (id fallback.Id
 	return x.id, x.known, x.key.q.Any(waits), true
 }
 
-// Install gives the hold to the first waiter, under a token that the arbiter gave to the request. It reports false if there is
-// no waiter, or if the answer came too late: the request is over, and another may be made.
+// Install gives the hold to the first waiter, under a token that the arbiter gave to the request.
+// It reports false if there is no waiter, or if the answer came too late: the request is over, and
+// another may be made.
 func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, contended bool, sent, now time.Time, fx *Effects) bool {
 	k := x.key
 	if x.over() {
@@ -106,15 +108,15 @@ func (p *Partition) Disown(x *Contender, fx *Effects) {
 	}
 }
 
-// HeldBy notes the session that has the key, and at which epoch the request waits behind another one that waits for holds, 0 for none: the
-// arbiter, asked at the time sent, has said so.
+// HeldBy notes the session that has the key, and at which epoch the request waits behind another
+// one that waits for holds, 0 for none: the arbiter, asked at the time sent, has said so.
 func (p *Partition) HeldBy(x *Contender, session string, epoch uint32, sent time.Time) {
 	x.holder = session
 	x.behind.epoch, x.behind.anew = epoch, epoch > 0 && !sent.Before(x.behind.told)
 }
 
-// WaitsBehind returns the request of this node's for a name at the arbiter, if that has said, asked after the last call, that it waits
-// behind another one. The arbiter is asked again.
+// WaitsBehind returns the request of this node's for a name at the arbiter, if that has said, asked
+// after the last call, that it waits behind another one. The arbiter is asked again.
 func (p *Partition) WaitsBehind(name string, now time.Time) (r Request, ok bool) {
 	k := p.table.keys[name]
 	if k == nil || k.contender == nil || k.contender.behind.epoch == 0 {
@@ -127,8 +129,9 @@ func (p *Partition) WaitsBehind(name string, now time.Time) (r Request, ok bool)
 	return Request{name, x.behind.epoch, x.id.Request}, ok
 }
 
-// Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away that only try, or all. It
-// reports whether a caller is left: fail ends the contender when there is none.
+// Settle notes the trouble (nil: the key is locked) for callers that give up, and sends those away
+// that only try, or all. It reports whether a caller is left: fail ends the contender when there is
+// none.
 func (p *Partition) Settle(x *Contender, trouble error, all bool, now time.Time, fx *Effects) bool {
 	if x.over() {
 		return false
@@ -142,8 +145,9 @@ func (p *Partition) Settle(x *Contender, trouble error, all bool, now time.Time,
 	return !x.over()
 }
 
-// Withdraw takes the request back if it did not become a hold: out of the queue at the arbiter and, if it was granted when no
-// caller waited any more, the hold as well (rule 11). If the contender is not over, its callers are sent away with a reason.
+// Withdraw takes the request back if it did not become a hold: out of the queue at the arbiter and,
+// if it was granted when no caller waited any more, the hold as well (rule 11). If the contender is
+// not over, its callers are sent away with a reason.
 func (p *Partition) Withdraw(x *Contender, reason error, now time.Time, fx *Effects) {
 	p.Disown(x, fx)
 	if !x.over() {
@@ -151,17 +155,20 @@ func (p *Partition) Withdraw(x *Contender, reason error, now time.Time, fx *Effe
 	}
 }
 
-// AwaitRoute notes that contenders wait at the arbiter, and may not know the node to ask instead: see Rerouted.
+// AwaitRoute notes that contenders wait at the arbiter, and may not know the node to ask instead:
+// see Rerouted.
 func (p *Partition) AwaitRoute() { p.closing.waitFor |= AwaitedRoute }
 
-// AwaitStream notes that a contender was sent to an owner that there may be no stream to: see Reached.
+// AwaitStream notes that a contender was sent to an owner that there may be no stream to: see
+// Reached.
 func (p *Partition) AwaitStream(x *Contender, r fallback.Record) {
 	p.sawEpoch(r)
 	x.owner = r.Owner
 	p.closing.waitFor |= AwaitedStream
 }
 
-// Rerouted: the ring has changed. Contenders that wait at the arbiter are not told that the partition has an owner now.
+// Rerouted: the ring has changed. Contenders that wait at the arbiter are not told that the
+// partition has an owner now.
 func (p *Partition) Rerouted(fx *Effects) {
 	if p.closing.waitFor&AwaitedRoute == 0 || !p.cfg.View.Route(p.number).Known() {
 		return
@@ -198,9 +205,10 @@ func (p *Partition) Reached(session string, fx *Effects) {
 	}
 }
 
-// Redirect goes to the owner that the arbiter has named. It reports true if the contender is over, and false if the owner needs
-// time, as several have said that they do not own the partition: it is about to change hands. Then pause is for how long to wait.
-// It is short at first, since a partition that is given away has its next owner within milliseconds.
+// Redirect goes to the owner that the arbiter has named. It reports true if the contender is over,
+// and false if the owner needs time, as several have said that they do not own the partition: it is
+// about to change hands. Then pause is for how long to wait. It is short at first, since a
+// partition that is given away has its next owner within milliseconds.
 func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (pause time.Duration, over bool) {
 	k := x.key
 	x.owner = ""
@@ -218,10 +226,12 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 	return 0, true
 }
 
-// FirstPause is how long a contender waits at first for a partition that changes hands; each time by so much longer.
+// FirstPause is how long a contender waits at first for a partition that changes hands; each time
+// by so much longer.
 const FirstPause = 4 * time.Millisecond
 
-// Home is Redirect where the arbiter has named this node. It reports false if the node is to acquire the partition first.
+// Home is Redirect where the arbiter has named this node. It reports false if the node is to
+// acquire the partition first.
 func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {
 	if x.over() {
 		return true
@@ -236,8 +246,9 @@ func (p *Partition) Home(x *Contender, now time.Time, fx *Effects) bool {
 	return true
 }
 
-// leaveArbiter ends a request that the arbiter has answered with an owner. If it was asked before, when there was none, the request may
-// be in its queue: then Withdraw takes it out, or others would wait behind it when the partition has no owner again.
+// leaveArbiter ends a request that the arbiter has answered with an owner. If it was asked before,
+// when there was none, the request may be in its queue: then Withdraw takes it out, or others would
+// wait behind it when the partition has no owner again.
 func (p *Partition) leaveArbiter(x *Contender) {
 	p.endContender(x.key)
 	if !x.again {

@@ -39,8 +39,8 @@ type Frozen struct {
 	Stepped bool                    // a step of the clock has ended its session
 }
 
-// BeginDemote freezes the partition, which is not to be acquired again for some time. Holds in force stay in force (rule 5). It
-// reports whether Demote is to be called.
+// BeginDemote freezes the partition, which is not to be acquired again for some time. Holds in
+// force stay in force (rule 5). It reports whether Demote is to be called.
 func (p *Partition) BeginDemote(avoid time.Duration, now time.Time, fx *Effects) (x Frozen, ok bool) {
 	o := p.own
 	if o == nil || p.phase == Demoting {
@@ -60,8 +60,8 @@ func (p *Partition) MayGiveUp(epoch uint32) bool {
 	return p.own != nil && (epoch == 0 || p.own.epoch == epoch) && p.phase != Demoting
 }
 
-// EndDemote is called when Demote has been answered, or is given up. demoted tells that the arbiter did it, and stale that it had
-// been done; sent is when the last call was.
+// EndDemote is called when Demote has been answered, or is given up. demoted tells that the arbiter
+// did it, and stale that it had been done; sent is when the last call was.
 func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time, fx *Effects) {
 	if !guard.Freeze {
 		p.own = nil
@@ -73,10 +73,10 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	p.moving.exported, p.moving.late = nil, nil
 	// The holders have been told by now, and rely on no later deadline of the session's.
 	p.bounds.announcedEnds = Earlier(x.slot, x.Session.Deadline()).Add(p.cfg.Margin)
-	// demoted: the holds have rows, so no holder relies on the epoch for longer. stale: an earlier call
-	// of this Demote has written them; or another session, which saw this one dead, has acquired the
-	// partition, or a Grace has ended: by then all that was announced has passed. What old data can do
-	// here docs/protocol.md lists as not covered.
+	// demoted: the holds have rows, so no holder relies on the epoch for longer. stale: an earlier
+	// call of this Demote has written them; or another session, which saw this one dead, has
+	// acquired the partition, or a Grace has ended: by then all that was announced has passed. What
+	// old data can do here docs/protocol.md lists as not covered.
 	if demoted || stale {
 		p.bounds.reliedUntil = time.Time{}
 		step(&p.record.naming, NamedElsewhere, nextNamings[:])
@@ -98,8 +98,8 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	p.hearAgain() // what messages said meanwhile is repeated
 }
 
-// unrow removes the row of a hold that was given back, once it is there: while Demote, which writes it, is under way, a release would come
-// before the row. So EndDemote makes it.
+// unrow removes the row of a hold that was given back, once it is there: while Demote, which writes
+// it, is under way, a release would come before the row. So EndDemote makes it.
 func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 	switch {
 	case p.phase != Demoting:
@@ -109,8 +109,9 @@ func (p *Partition) unrow(r fallback.Release, fx *Effects) {
 	}
 }
 
-// freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and returns all holds. Those
-// of this node's own callers go on like those of others, until the deadline of this moment if they do not get a row.
+// freeze ends the service: nothing is granted any more at this epoch. It tells the holders, and
+// returns all holds. Those of this node's own callers go on like those of others, until the
+// deadline of this moment if they do not get a row.
 func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	o, slot, until := p.own, p.slotEnds(), p.ownedUntil()
 	p.own = nil
@@ -143,7 +144,8 @@ func (p *Partition) freeze(next Phase) map[string]fallback.Row {
 	return holds
 }
 
-// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or lost.
+// letGo ends an ownership, which there is, that has lapsed or was lost. Its holds are adopted, or
+// lost.
 func (p *Partition) letGo(now time.Time, fx *Effects) {
 	p.freeze(Unowned)
 	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
@@ -175,7 +177,8 @@ func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
 	p.basis.common.known = false
 }
 
-// tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes that wait that it has no owner.
+// tellFrozen tells the holder of a key that its epoch is frozen, once per stream, and the nodes
+// that wait that it has no owner.
 func (p *Partition) tellFrozen(key string, g *grants, epoch uint32, told map[Link]bool) {
 	if g.holder != (fallback.Identity{}) && g.link != nil && !told[g.link] && guard.Told {
 		told[g.link] = true

@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Doubtful asks the holders that have been in the way of others for long whether they are there (rule 13). It returns those that
-// cannot be asked: are their sessions dead? lonely tells that one has been out of reach for so long that the arbiter is to ask it.
+// Doubtful asks the holders that have been in the way of others for long whether they are there
+// (rule 13). It returns those that cannot be asked: are their sessions dead? lonely tells that one
+// has been out of reach for so long that the arbiter is to ask it.
 func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Identity, lonely bool) {
 	if p.own == nil {
 		return nil, false

@@ -2,7 +2,8 @@ package lease
 
 import "time"
 
-// bounds are the epochs and times before which a partition is not served, or not acquired. What happens to each is a table in demote.go.
+// bounds are the epochs and times before which a partition is not served, or not acquired. What
+// happens to each is a table in demote.go.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
@@ -39,9 +40,9 @@ const (
 	Duties
 )
 
-// Duty decides. DutyLook begins LookingAtRecord, which EndLook ends. A partition that should be this
-// node's, and may be acquired, needs no look of its own: the shell reads the record before it acquires,
-// and demotes one that names this node, as a look does.
+// Duty decides. DutyLook begins LookingAtRecord, which EndLook ends. A partition that should be
+// this node's, and may be acquired, needs no look of its own: the shell reads the record before it
+// acquires, and demotes one that names this node, as a look does.
 func (p *Partition) Duty(x Placement, now time.Time) Duty {
 	idle := p.idle()
 	switch {

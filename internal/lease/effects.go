@@ -25,7 +25,8 @@ type Ordered struct {
 	Frames     []Sent
 }
 
-// Pending returns the ordered effects of what has happened, nil if there are none. They are to be carried out, and then Done.
+// Pending returns the ordered effects of what has happened, nil if there are none. They are to be
+// carried out, and then Done.
 func (p *Partition) Pending() *Ordered {
 	if !p.ordered {
 		return nil
@@ -33,8 +34,8 @@ func (p *Partition) Pending() *Ordered {
 	return p.out
 }
 
-// Done forgets the ordered effects. The memory of frames and of a few contenders is kept for the next event; that of frames is cleared
-// if there was more than one: most events send one.
+// Done forgets the ordered effects. The memory of frames and of a few contenders is kept for the
+// next event; that of frames is cleared if there was more than one: most events send one.
 func (p *Partition) Done() {
 	o := p.out
 	if len(o.Frames) > 1 {
@@ -72,7 +73,8 @@ type Sent struct {
 	Frame peer.Frame
 }
 
-// Flags of frames, by their kind. A Grant without a count of tokens gives no key: the owner answers for a hold that the node has (rule 17).
+// Flags of frames, by their kind. A Grant without a count of tokens gives no key: the owner answers
+// for a hold that the node has (rule 17).
 const (
 	FlagTry       = 1 // Request: refuse it if the key is not free
 	FlagContended = 1 // Grant: another node waits
@@ -83,9 +85,10 @@ const (
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 
-// send puts a frame about a hold or a request on a stream, in the order in which it was decided. Here it is only noted: the shell writes it,
-// when the event is over and before the partition's mutex is free (coord.after.carryOut). send returns the frame for what is not always in
-// it, valid until the next one.
+// send puts a frame about a hold or a request on a stream, in the order in which it was decided.
+// Here it is only noted: the shell writes it, when the event is over and before the partition's
+// mutex is free (coord.after.carryOut). send returns the frame for what is not always in it, valid
+// until the next one.
 func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
 	if p.out == nil {
 		p.out = new(Ordered)
@@ -107,11 +110,12 @@ func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identit
 	return f
 }
 
-// bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never kept.
+// bytesOf returns a string's bytes, which must not be written to: a frame is encoded, and never
+// kept.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// Effects are what has to happen outside because of events, once the partition's mutex is free. Events of several partitions may
-// add to the same. The zero value is none.
+// Effects are what has to happen outside because of events, once the partition's mutex is free.
+// Events of several partitions may add to the same. The zero value is none.
 type Effects struct {
 	End      func(cause error) // ends the contexts of a turn that was unlocked, before the next one begins
 	Wake     *Waiter           // has its turn, or was refused
@@ -148,17 +152,17 @@ type Loss struct {
 	End   func(cause error) // ends the contexts of the turn; nil if there is none
 }
 
-// A Doubt is a request of this node's that may still be executed, though its call has failed. After some time the row that it
-// may have made is released.
+// A Doubt is a request of this node's that may still be executed, though its call has failed. After
+// some time the row that it may have made is released.
 type Doubt struct {
 	Key  string
 	ID   fallback.Identity
 	When time.Time // to look
 }
 
-// A Rumor is what one message of the arbiter says of this node's partition: a hold was released, or, without a key, the
-// partition's owner is to demote. Every client of the arbiter that may publish can send a message, so the records are read before
-// the node acts: see Heard.
+// A Rumor is what one message of the arbiter says of this node's partition: a hold was released,
+// or, without a key, the partition's owner is to demote. Every client of the arbiter that may
+// publish can send a message, so the records are read before the node acts: see Heard.
 type Rumor struct {
 	Key string
 	ID  fallback.Identity

@@ -7,13 +7,15 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// What becomes of a hold of another grantor's key that no caller uses: it is kept in the shell's list (Keep, finish). The shell calls Relax for
-// each key there, and if no caller has come for long enough, giveBack sends the hold back, and dropped forgets the key. A hold that another
-// caller or node wants goes by giveBack, too.
+// What becomes of a hold of another grantor's key that no caller uses: it is kept in the shell's
+// list (Keep, finish). The shell calls Relax for each key there, and if no caller has come for long
+// enough, giveBack sends the hold back, and dropped forgets the key. A hold that another caller or
+// node wants goes by giveBack, too.
 
-// Keep ends a turn under a hold of another's key, which lingers then. As EndOwn it reads no clock, for nothing is granted: so Relax begins to
-// count when it comes by (undated). It reports false if the caller has to do it by Unlock: one in 64, to be measured, and those after which there
-// may be more to do, as where the key is not in the shell's list yet (listed): finish puts it there.
+// Keep ends a turn under a hold of another's key, which lingers then. As EndOwn it reads no clock,
+// for nothing is granted: so Relax begins to count when it comes by (undated). It reports false if
+// the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be
+// more to do, as where the key is not in the shell's list yet (listed): finish puts it there.
 func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||
@@ -28,7 +30,8 @@ func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	return true
 }
 
-// Relax gives the hold back if it has lingered for long enough. It reports false if it has to linger on.
+// Relax gives the hold back if it has lingered for long enough. It reports false if it has to
+// linger on.
 func (p *Partition) Relax(k *Key, now time.Time, fx *Effects) bool {
 	if k.q.State() == handoff.Lingering && k.undated {
 		k.undated, k.since = false, p.cfg.At(now)
@@ -60,7 +63,8 @@ func (p *Partition) giveBack(k *Key, now time.Time, fx *Effects) {
 	p.dropped(k, now, fx)
 }
 
-// handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule 13).
+// handBack tells the owner that a hold is given back. An owner that does not hear it asks (rule
+// 13).
 func (p *Partition) handBack(k *Key) {
 	l := k.hold.from
 	switch {

@@ -193,7 +193,8 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 	p.tidy(k)
 }
 
-// grantFirst gives a key that no node has to the first one that waits. It reports false if that one is gone.
+// grantFirst gives a key that no node has to the first one that waits. It reports false if that one
+// is gone.
 func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
 	c := k.others.queue[0]
 	k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once
@@ -221,9 +222,9 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	return true
 }
 
-// grant gives the key to another node, if that has time enough to get a row for it: an owner that reaches the arbiter no more,
-// or does not hear that node any more, would give to the last moment what its holders lose in the next. If it reports false
-// grantFirst sends a Moved frame.
+// grant gives the key to another node, if that has time enough to get a row for it: an owner that
+// reaches the arbiter no more, or does not hear that node any more, would give to the last moment
+// what its holders lose in the next. If it reports false grantFirst sends a Moved frame.
 func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	if c.link.Down() {
 		return false

@@ -10,10 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A group is what the owner of a partition knows of a key that is wanted in several modes. Each name of the key
-// is a Key of its own, with at most one hold, as if it were another key: all that happens to holds is the same. Only what grants one
-// looks at the others: a hold is granted if those that are held let it in, and in the order in which the requests came, over all names.
-// The nodes that have the holds know of no group. A group belongs to the ownership, and ends with it.
+// A group is what the owner of a partition knows of a key that is wanted in several modes. Each
+// name of the key is a Key of its own, with at most one hold, as if it were another key: all that
+// happens to holds is the same. Only what grants one looks at the others: a hold is granted if
+// those that are held let it in, and in the order in which the requests came, over all names. The
+// nodes that have the holds know of no group. A group belongs to the ownership, and ends with it.
 type group struct {
 	keys     []*Key         // the exclusive one first. It is in the group for as long as any other is
 	blocks   map[string]int // by block of permits: how many of the keys are of it
@@ -121,8 +122,8 @@ func (g *group) inTheWay(k *Key) (way []*Key) {
 	return way
 }
 
-// downgrades reports whether the node that has waited longest for k wants it beside the exclusive hold, which it has: see
-// fallback.Downgraded.
+// downgrades reports whether the node that has waited longest for k wants it beside the exclusive
+// hold, which it has: see fallback.Downgraded.
 func (g *group) downgrades(k *Key) bool {
 	if k.others.mode.Kind != fallback.Downgraded || len(k.others.queue) == 0 || g.keys[0].available() {
 		return false
@@ -166,8 +167,9 @@ func (g *group) shrinksTo(k *Key) bool {
 	})
 }
 
-// first returns the key with the hold that is to be granted next, nil if none is wanted: one for the holder of the exclusive one or of a larger
-// block, or that of the node that has waited longest.
+// first returns the key with the hold that is to be granted next, nil if none is wanted: one for
+// the holder of the exclusive one or of a larger block, or that of the node that has waited
+// longest.
 func (g *group) first() *Key {
 	for _, k := range g.keys[1:] {
 		if g.downgrades(k) || g.shrinksTo(k) {
@@ -177,7 +179,8 @@ func (g *group) first() *Key {
 	return g.next()
 }
 
-// otherSize returns the number of permits that another hold of the key says, 0 if there is none with another number than k's name.
+// otherSize returns the number of permits that another hold of the key says, 0 if there is none
+// with another number than k's name.
 func (k *Key) otherSize() uint32 {
 	g := k.group()
 	if g == nil {
@@ -192,7 +195,8 @@ func (k *Key) otherSize() uint32 {
 	return 0
 }
 
-// refuseSize sends the nodes away that want permits of a number that is not that of the holds. It reports whether there were any.
+// refuseSize sends the nodes away that want permits of a number that is not that of the holds. It
+// reports whether there were any.
 func (p *Partition) refuseSize(k *Key, now time.Time, fx *Effects) bool {
 	of := k.otherSize()
 	if of == 0 {
@@ -224,8 +228,8 @@ func (p *Partition) sizeError(name string, of uint32) error {
 	return p.cfg.Size(key, m.Of, of)
 }
 
-// grantGroup gives the key's holds to the nodes that have waited longest, as long as the first one's fits. What is in its way is
-// recalled: so no node waits for those that came after it.
+// grantGroup gives the key's holds to the nodes that have waited longest, as long as the first
+// one's fits. What is in its way is recalled: so no node waits for those that came after it.
 func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 	if g.granting {
 		return // a hold was given back meanwhile, as it was recalled
@@ -284,8 +288,9 @@ func (p *Partition) ungroup(k *Key) {
 	}
 }
 
-// refuses reports whether a caller or node that only tries is to be sent away, and makes way for the next one. An own hold that
-// lingers is no reason, nor is one that callers share, if none of them is inside.
+// refuses reports whether a caller or node that only tries is to be sent away, and makes way for
+// the next one. An own hold that lingers is no reason, nor is one that callers share, if none of
+// them is inside.
 func (p *Partition) refuses(k *Key, now time.Time, fx *Effects) bool {
 	g := k.group()
 	for _, x := range g.inTheWay(k) {

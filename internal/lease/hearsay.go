@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// MaxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13), and by verify.
+// MaxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13),
+// and by verify.
 const MaxRumors = 1024
 
 // Freed: a message says that a hold was released at the arbiter (rule 9).
@@ -32,9 +33,10 @@ func (p *Partition) Freed(key string, id fallback.Identity, now time.Time, fx *E
 	}
 }
 
-// Heard compares rumors with the arbiter's answer, with rows for the rumors that have keys. It returns the epoch of this
-// node's that another node wants to end, 0 for none. The absence of a row proves that an imported hold is over, unless this node
-// has answered for it: then the holder does not look after its row, and a failover may have lost it (rule 17).
+// Heard compares rumors with the arbiter's answer, with rows for the rumors that have keys. It
+// returns the epoch of this node's that another node wants to end, 0 for none. The absence of a row
+// proves that an imported hold is over, unless this node has answered for it: then the holder does
+// not look after its row, and a failover may have lost it (rule 17).
 func (p *Partition) Heard(list []Rumor, s fallback.State, now time.Time, fx *Effects) (revoked uint32) {
 	o, row := p.own, 0
 	if o == nil { // the partition was given back meanwhile
@@ -87,8 +89,9 @@ func (p *Partition) askHolder(k *Key, now time.Time) {
 	}
 }
 
-// disclaim makes the node of a hold's session remove the row that this node has written, if it has not got the hold. If this
-// node leaves, it looks itself whether that session is over: there may be no node that does it later.
+// disclaim makes the node of a hold's session remove the row that this node has written, if it has
+// not got the hold. If this node leaves, it looks itself whether that session is over: there may be
+// no node that does it later.
 func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	if !guard.Hearsay {
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))
@@ -112,8 +115,9 @@ func (p *Partition) hearAgain() {
 	}
 }
 
-// Unknown is for a row of this process's session that was found at the arbiter. If this process has nothing to do with the key, its
-// release was lost with what the arbiter has lost: the row has no holder, and is removed.
+// Unknown is for a row of this process's session that was found at the arbiter. If this process has
+// nothing to do with the key, its release was lost with what the arbiter has lost: the row has no
+// holder, and is removed.
 func (p *Partition) Unknown(key string, id fallback.Identity, fx *Effects) {
 	if p.phase == Unowned && p.own == nil && p.moving.exported == nil && p.table.keys[key] == nil {
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))

@@ -23,14 +23,15 @@ func (r *request) id() fallback.Identity {
 	return fallback.Identity{Session: r.session.ID, Request: r.number}
 }
 
-// Want gets a hold for the waiters of a key that has none: from the owner if there is one, which may
-// be this node; by taking the partition, if it should be this node's; and else from the arbiter. For
-// the last a contender begins, and the shell runs it: contender.run. (Without a cluster a caller may
-// have made it, and makes its first call: contender.first.)
+// Want gets a hold for the waiters of a key that has none: from the owner if there is one, which
+// may be this node; by taking the partition, if it should be this node's; and else from the
+// arbiter. For the last a contender begins, and the shell runs it: contender.run. (Without a
+// cluster a caller may have made it, and makes its first call: contender.first.)
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
-// want is Want. toArbiter leaves out the node that should own the partition: it has just said that it does not, or it was this node until now, or
-// its stream has ended, or what it granted was doubtful or came too late.
+// want is Want. toArbiter leaves out the node that should own the partition: it has just said that
+// it does not, or it was this node until now, or its stream has ended, or what it granted was
+// doubtful or came too late.
 func (p *Partition) want(k *Key, now time.Time, fx *Effects, toArbiter bool) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() == 0 || k.contender != nil || k.request.link != nil {
 		return
@@ -97,7 +98,8 @@ func (p *Partition) linkTo(session string) Link {
 	return l
 }
 
-// meets notes that a key is about to keep a stream. Cut goes through the keys of those partitions only that have met the stream.
+// meets notes that a key is about to keep a stream. Cut goes through the keys of those partitions
+// only that have met the stream.
 func (p *Partition) meets(l Link) {
 	if !slices.Contains(p.table.links, l) {
 		p.table.links = append(p.table.links, l)

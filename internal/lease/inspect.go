@@ -137,7 +137,8 @@ type HolderStatus struct {
 	Token fallback.Token // the first of the hold
 }
 
-// StatusOf returns what this node knows of a key, with at most so many waiters of either kind. It changes nothing.
+// StatusOf returns what this node knows of a key, with at most so many waiters of either kind. It
+// changes nothing.
 func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	s := KeyStatus{Glance: Glance{Name: name}}
 	if p.own != nil {
@@ -170,8 +171,8 @@ func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	return s
 }
 
-// NamesOf returns the names of the key's holds that are not exclusive, which are held or waited for: if this node is the owner, those
-// of all nodes, at most so many.
+// NamesOf returns the names of the key's holds that are not exclusive, which are held or waited
+// for: if this node is the owner, those of all nodes, at most so many.
 func (p *Partition) NamesOf(key string, most int) (names []string) {
 	k := p.table.keys[key]
 	if k == nil || k.group() == nil {
@@ -193,8 +194,8 @@ type Request struct {
 	Order uint64 // of the requests of the key, from 1
 }
 
-// Behind returns the requests for reading a key that wait behind one for writing, if this node is the owner: the first of each node. It
-// changes nothing.
+// Behind returns the requests for reading a key that wait behind one for writing, if this node is
+// the owner: the first of each node. It changes nothing.
 func (p *Partition) Behind(key string, now time.Time) (all []Request) {
 	k := p.table.keys[key]
 	if k == nil || k.group() == nil || !p.serves(now) {

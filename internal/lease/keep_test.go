@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// kept returns a partition with a key whose hold came from the arbiter and lingers, after a lock and an unlock at a moment.
+// kept returns a partition with a key whose hold came from the arbiter and lingers, after a lock
+// and an unlock at a moment.
 func kept(t *testing.T, began time.Time, lease time.Duration) (*Partition, *Key) {
 	t.Helper()
 	p := new(Partition)
@@ -40,7 +41,8 @@ func lockAndKeep(t *testing.T, p *Partition, k *Key, at Moment) bool {
 	return p.Keep(turn, fence)
 }
 
-// The monotonic clock decides for no longer than the wall clock need not be read, nor than the deadline; and not before both have.
+// The monotonic clock decides for no longer than the wall clock need not be read, nor than the
+// deadline; and not before both have.
 func TestSoon_Lasts(t *testing.T) {
 	for _, c := range []struct{ lease, until time.Duration }{{time.Minute, time.Microsecond + WallEvery}, {WallEvery / 2, WallEvery / 2}} {
 		p, k := kept(t, time.Now(), c.lease)
@@ -54,7 +56,8 @@ func TestSoon_Lasts(t *testing.T) {
 	}
 }
 
-// Both clocks decide again where the hold is another one, may lapse sooner than before, or is of another key.
+// Both clocks decide again where the hold is another one, may lapse sooner than before, or is of
+// another key.
 func TestSoon_Retracted(t *testing.T) {
 	now := time.Now()
 	for what, f := range map[string]func(*Partition, *Key, *Effects){
@@ -124,7 +127,8 @@ func TestKeep_UsedUp(t *testing.T) {
 	}
 }
 
-// A key lingers for as long after an unlock that read no clock as after any other, and then one look longer.
+// A key lingers for as long after an unlock that read no clock as after any other, and then one
+// look longer.
 func TestKeep_Lingers(t *testing.T) {
 	p, k := kept(t, time.Now(), time.Minute)
 	lockAndKeep(t, p, k, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Key is a key that this process uses: the queue of its callers, the process's hold, the request for one, and what an owner
-// knows of other nodes that have or want the key.
+// Key is a key that this process uses: the queue of its callers, the process's hold, the request
+// for one, and what an owner knows of other nodes that have or want the key.
 type Key struct {
 	name string
 	q    handoff.Queue[*Seat]

@@ -6,9 +6,10 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A hold lingers when its last turn has ended and no caller waits: this node keeps it for the next caller. An owner's own goes on its
-// shelf, until another key needs the place (unlock.go); another one in the shell's list, for Options.Handoff.Linger (giveback.go). Here is
-// how the next caller gets its turn under it.
+// A hold lingers when its last turn has ended and no caller waits: this node keeps it for the next
+// caller. An owner's own goes on its shelf, until another key needs the place (unlock.go); another
+// one in the shell's list, for Options.Handoff.Linger (giveback.go). Here is how the next caller
+// gets its turn under it.
 
 // Lingers reports whether Reenter may grant the key. k may be nil.
 func (p *Partition) Lingers(k *Key) bool {
@@ -30,7 +31,8 @@ func (p *Partition) dry(k *Key) bool {
 	return k.hold.source == SourceOwn && k.q.State() == handoff.Lingering && p.own != nil && p.own.seq >= noSeq
 }
 
-// supply gives the next turn its token, if this node is the grantor, and returns the path of that turn.
+// supply gives the next turn its token, if this node is the grantor, and returns the path of that
+// turn.
 func (p *Partition) supply(k *Key) Path {
 	if k.hold.source != SourceOwn || p.own == nil || p.own.seq >= noSeq {
 		return PathTurn
@@ -39,8 +41,9 @@ func (p *Partition) supply(k *Key) Path {
 	return PathOwn
 }
 
-// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before. It is so for the key of
-// the partition that was found last, as long as its hold is the same, and nothing has brought the deadline nearer.
+// Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before.
+// It is so for the key of the partition that was found last, as long as its hold is the same, and
+// nothing has brought the deadline nearer.
 func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }
 
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.

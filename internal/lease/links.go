@@ -23,7 +23,8 @@ func (p *Partition) State(l Link, fx *Effects) {
 	}
 }
 
-// Stated: the other node has stated all its holds. A grant of this node's that was not among them is free (rule 12).
+// Stated: the other node has stated all its holds. A grant of this node's that was not among them
+// is free (rule 12).
 func (p *Partition) Stated(l Link, session string, now time.Time, fx *Effects) {
 	if p.own == nil {
 		return
@@ -39,8 +40,8 @@ func (p *Partition) Stated(l Link, session string, now time.Time, fx *Effects) {
 	}
 }
 
-// Resumed: the other node states that it has a hold, or offers it (rule 17). If the hold is in this node's table, it is granted
-// once more, at the present epoch.
+// Resumed: the other node states that it has a hold, or offers it (rule 17). If the hold is in this
+// node's table, it is granted once more, at the present epoch.
 func (p *Partition) Resumed(l Link, id fallback.Identity, key string, now time.Time, fx *Effects) {
 	k := p.table.keys[key]
 	if k == nil || k.others == nil || k.others.holder != id || id.Session != l.Session() {
@@ -108,7 +109,8 @@ func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
 	}
 }
 
-// Usage calls f with the stream of each node that holds or waits for a key of this node's partition, once per key.
+// Usage calls f with the stream of each node that holds or waits for a key of this node's
+// partition, once per key.
 func (p *Partition) Usage(f func(Link)) {
 	for _, x := range p.moving.parked {
 		f(x.link)

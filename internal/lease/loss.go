@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse, zero if there is none. If a step of the
-// wall clock has ended the session that owns the partition, it leaves that to FreezeStepped, which gives it back with its rows.
+// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse,
+// zero if there is none. If a step of the wall clock has ended the session that owns the partition,
+// it leaves that to FreezeStepped, which gives it back with its rows.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	if p.own != nil && p.own.stepped(now) {
 		return now
@@ -39,7 +40,8 @@ func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	return p.lapsedRows(next, now, fx)
 }
 
-// lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier one of next and their next deadline.
+// lapsedRows takes away holds with rows that were not confirmed in time, and returns the earlier
+// one of next and their next deadline.
 func (p *Partition) lapsedRows(next, now time.Time, fx *Effects) time.Time {
 	if p.basis.oldest.IsZero() {
 		return next
@@ -91,8 +93,9 @@ func (p *Partition) loseHolds(s *Session, cause Cause, now time.Time, fx *Effect
 	}
 }
 
-// FreezeStepped ends the ownership and the holds of a session that a step of the wall clock has ended. It reports whether Demote
-// is to be called. The rows of locks that this node's own callers have just lost are written and kept: a caller may still be at work.
+// FreezeStepped ends the ownership and the holds of a session that a step of the wall clock has
+// ended. It reports whether Demote is to be called. The rows of locks that this node's own callers
+// have just lost are written and kept: a caller may still be at work.
 func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Frozen, ok bool) {
 	o := p.own
 	if o == nil || o.session != s || p.phase == Demoting {
@@ -110,8 +113,9 @@ func (p *Partition) FreezeStepped(s *Session, now time.Time, fx *Effects) (x Fro
 	return x, true
 }
 
-// Break takes the hold of a key away from the caller that has the lock with a token, for a cause, and why. It reports false if
-// no caller has that lock. The hold is given back as if it had been unlocked: the loss is an ordered effect, and comes first.
+// Break takes the hold of a key away from the caller that has the lock with a token, for a cause,
+// and why. It reports false if no caller has that lock. The hold is given back as if it had been
+// unlocked: the loss is an ordered effect, and comes first.
 func (p *Partition) Break(key string, fence uint64, cause Cause, why string, now time.Time, fx *Effects) bool {
 	k := p.table.keys[key]
 	if k == nil || k.q.State() != handoff.Turn || k.turn.fence != fence || !p.InForce(k, now, fx) {

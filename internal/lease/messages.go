@@ -14,8 +14,9 @@ func (p *Partition) Has(key string, id fallback.Identity) bool {
 	return k != nil && (k.q.State() != handoff.Idle && k.hold.row.Identity == id || k.contender != nil && k.contender.id == id)
 }
 
-// Woken is a message of the arbiter's: the key is free, and promised to the request. If that is over it is withdrawn, so that
-// the next one need not wait until the promise lapses (rule 15): a replica that was promoted may remember waiters of long ago.
+// Woken is a message of the arbiter's: the key is free, and promised to the request. If that is
+// over it is withdrawn, so that the next one need not wait until the promise lapses (rule 15): a
+// replica that was promoted may remember waiters of long ago.
 func (p *Partition) Woken(key string, id fallback.Identity, fx *Effects) {
 	k := p.table.keys[key]
 	switch {
@@ -36,8 +37,9 @@ func (p *Partition) toCome(id fallback.Identity) bool { return id.Request > p.cf
 // Gap is a message of the arbiter's: others may have been missed, so every waiter looks (rule 15).
 func (p *Partition) Gap(fx *Effects) { p.pokeAll() }
 
-// Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row with the identity. The hold
-// is recalled. If this process neither has it nor is about to, the row has no holder, and is removed (rule 13).
+// Asked is a message of the arbiter's: another process waits for the key, and the arbiter has a row
+// with the identity. The hold is recalled. If this process neither has it nor is about to, the row
+// has no holder, and is removed (rule 13).
 func (p *Partition) Asked(key string, id fallback.Identity, now time.Time, fx *Effects) {
 	k := p.table.keys[key]
 	switch {

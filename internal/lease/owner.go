@@ -8,11 +8,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and noSeq when nothing is
-// granted any more, nor is a key's next turn.
+// lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and
+// noSeq when nothing is granted any more, nor is a key's next turn.
 const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
 
-// serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two comparisons.
+// serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two
+// comparisons.
 func (p *Partition) serves(now time.Time) bool {
 	o := p.own
 	if o == nil || o.seq >= noSeq {
@@ -21,7 +22,8 @@ func (p *Partition) serves(now time.Time) bool {
 	return now.Before(o.goodUntil) && now.UnixNano() < o.goodWall || o.extend(p, now)
 }
 
-// extend reports whether the ownership still counts, and notes until when. That only moves on, as long as the partition is owned.
+// extend reports whether the ownership still counts, and notes until when. That only moves on, as
+// long as the partition is owned.
 func (o *ownership) extend(p *Partition, now time.Time) bool {
 	a, b := o.session.Deadline(), o.confirmed.Add(p.cfg.Lease)
 	if guard.Lapse && (Past(a, now) || Past(b, now)) {
@@ -41,19 +43,21 @@ func (o *ownership) stepped(now time.Time) bool {
 	return d.IsZero() || Stepped(d, now)
 }
 
-// Warm reports whether Again may grant the key: it is this node's own, was used a moment ago, and no other node wants it. k
-// may be nil.
+// Warm reports whether Again may grant the key: it is this node's own, was used a moment ago, and
+// no other node wants it. k may be nil.
 func (p *Partition) Warm(k *Key) bool {
 	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.closing.ending == Open && p.own != nil
 }
 
-// Quick reports whether the monotonic clock alone allows a grant. To read both clocks is half of what a grant costs that
-// closely follows another one. The wall clock is there for a machine that is suspended, during which the monotonic one stands
-// still: it is read once per millisecond of the latter. So in the first millisecond after the machine goes on a key may be
-// granted as if it had never stopped, as it may have been in the last one before.
+// Quick reports whether the monotonic clock alone allows a grant. To read both clocks is half of
+// what a grant costs that closely follows another one. The wall clock is there for a machine that
+// is suspended, during which the monotonic one stands still: it is read once per millisecond of the
+// latter. So in the first millisecond after the machine goes on a key may be granted as if it had
+// never stopped, as it may have been in the last one before.
 func (p *Partition) Quick(at Moment) bool { return at < p.own.quickUntil && p.own.seq < noSeq }
 
-// Good reports whether this node may grant the partition's keys now. After that Quick may grant more.
+// Good reports whether this node may grant the partition's keys now. After that Quick may grant
+// more.
 func (p *Partition) Good(now time.Time) bool {
 	if !p.serves(now) {
 		return false
@@ -69,7 +73,8 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
-// Fresh is Lock of a key, not of another name, that is not in use, if Vacant and one of Quick and Good have said so.
+// Fresh is Lock of a key, not of another name, that is not in use, if Vacant and one of Quick and
+// Good have said so.
 func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	k := p.add(name)
 	fence := uint64(p.token(1))
@@ -102,7 +107,8 @@ func (p *Partition) BeginOwn(k *Key, now time.Time, begin Moment) (*Turn, uint64
 	return p.begin(k, token, PathOwn, begin), token
 }
 
-// token returns the next token of the partition that this node owns, and reserves the n that begin with it.
+// token returns the next token of the partition that this node owns, and reserves the n that begin
+// with it.
 func (p *Partition) token(n uint32) fallback.Token {
 	o := p.own
 	first := o.seq + 1
@@ -122,8 +128,8 @@ func (p *Partition) ownedUntil() time.Time {
 // slotEnds returns until when the ownership is good, if its session is.
 func (p *Partition) slotEnds() time.Time { return p.own.confirmed.Add(p.cfg.Lease) }
 
-// Confirmed returns the sending time of the call that has confirmed the ownership, zero if this node does not serve the
-// partition.
+// Confirmed returns the sending time of the call that has confirmed the ownership, zero if this
+// node does not serve the partition.
 func (p *Partition) Confirmed() time.Time {
 	if p.own == nil {
 		return time.Time{}

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Partition is a node's state of one partition: the keys in use and, in a cluster, the ownership. Call Init before use.
+// Partition is a node's state of one partition: the keys in use and, in a cluster, the ownership.
+// Call Init before use.
 type Partition struct {
 	cfg    *Config
 	number uint32
@@ -30,7 +31,8 @@ type Partition struct {
 	bounds  bounds // before which it is not served, or not acquired
 }
 
-// ownership is a partition that this node serves: from the answer to Acquire until it begins to demote it (I4).
+// ownership is a partition that this node serves: from the answer to Acquire until it begins to
+// demote it (I4).
 type ownership struct {
 	session   *Session
 	epoch     uint32
@@ -83,15 +85,16 @@ type tokens struct {
 	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
 }
 
-// closing has what the end of the coordinator asks for, and what contenders at the arbiter wait for.
+// closing has what the end of the coordinator asks for, and what contenders at the arbiter wait
+// for.
 type closing struct {
 	ending  Ending
 	turns   int     // that run
 	waitFor Awaited // that contenders at the arbiter may wait for
 }
 
-// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in use a map is small: it has no
-// tables, and what is put in and taken out allocates nothing.
+// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in
+// use a map is small: it has no tables, and what is put in and taken out allocates nothing.
 const shelfSize = 6
 
 // A shelf has keys that linger at their owner, or did: the oldest one comes next.
@@ -197,11 +200,13 @@ func (p *Partition) Tag(k *Key, tag any) {
 // TagOf returns the value that Tag has put on a key, nil if there is none.
 func (p *Partition) TagOf(k *Key) any { return p.table.tags[k] }
 
-// saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is remembered for as long
-// as the process lives: a lower one that the arbiter tells of later is old data.
+// saw notes a token that the arbiter has told of, or an epoch, as a token with the number 0. It is
+// remembered for as long as the process lives: a lower one that the arbiter tells of later is old
+// data.
 func (p *Partition) saw(t fallback.Token) { p.tokens.seen = max(p.tokens.seen, t) }
 
-// sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows: the owner was wrong.
+// sawEpoch also forgets a token that an owner gave, if its epoch is not one that the arbiter knows:
+// the owner was wrong.
 func (p *Partition) sawEpoch(r fallback.Record) {
 	p.saw(fallback.MakeToken(r.Epoch, 0))
 	if p.tokens.brought.Epoch() > r.Epoch {
@@ -217,7 +222,8 @@ func (p *Partition) ReleaseOf(key string, id fallback.Identity) fallback.Release
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }
 
-// AnnouncedEnds is when the last deadline that was announced at an epoch which this node has given up has passed by any node's clock.
+// AnnouncedEnds is when the last deadline that was announced at an epoch which this node has given
+// up has passed by any node's clock.
 func (p *Partition) AnnouncedEnds() time.Time { return p.bounds.announcedEnds }
 
 // Ending returns how far Close has come.

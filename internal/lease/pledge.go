@@ -12,22 +12,23 @@ import (
 // A Sharer is callers that share a turn. Its methods are called by events, so they must not block,
 // nor call the partition.
 type Sharer interface {
-	// Shut lets no more callers in. It reports whether that was not so before, and none is inside: then
-	// the partition ends the turn. Otherwise the last caller that leaves is to unlock.
+	// Shut lets no more callers in. It reports whether that was not so before, and none is inside:
+	// then the partition ends the turn. Otherwise the last caller that leaves is to unlock.
 	Shut() (empty bool)
 	// Vacate is Shut if no caller is inside. It reports whether it did that.
 	Vacate() (empty bool)
 	// Empty reports whether no caller is inside.
 	Empty() bool
-	// Stays returns since when, at the latest, a caller has been inside that is inside yet, as far as
-	// calls of Stays have seen; now if there is none.
+	// Stays returns since when, at the latest, a caller has been inside that is inside yet, as far
+	// as calls of Stays have seen; now if there is none.
 	Stays(now Moment) Moment
 }
 
 // A Pledge is a turn that callers share, as they may see it without the partition's mutex: until a
-// moment the monotonic clock alone decides that the turn is in force, and for some time after that both clocks do, by Extend. It
-// only says what the deadlines said in an event at most pledgedFor before. Where an event takes the hold away, or may bring a deadline
-// nearer, the pledge is retracted.
+// moment the monotonic clock alone decides that the turn is in force, and for some time after that
+// both clocks do, by Extend. It only says what the deadlines said in an event at most pledgedFor
+// before. Where an event takes the hold away, or may bring a deadline nearer, the pledge is
+// retracted.
 type Pledge struct {
 	until   atomic.Int64 // a Moment; 0: to be asked for
 	callers Sharer
@@ -39,8 +40,8 @@ type Pledge struct {
 	session *Session
 }
 
-// pledgedFor is for how long callers that share a turn look at the clocks alone, at most. The partition has to learn often enough that the
-// key is used.
+// pledgedFor is for how long callers that share a turn look at the clocks alone, at most. The
+// partition has to learn often enough that the key is used.
 const pledgedFor = 50 * time.Millisecond
 
 // Holds reports whether the turn is in force at a moment.
@@ -49,9 +50,10 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 // Given reports whether the pledge was not retracted since it was given.
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
-// Extend makes Holds report true for WallEvery, if the pledge was not retracted, the deadlines of the event that gave it have not passed at
-// now, which is the moment at, and both clocks have gone on alike since that event. It reports whether Holds does. The callers' mutex is held,
-// the partition's need not be.
+// Extend makes Holds report true for WallEvery, if the pledge was not retracted, the deadlines of
+// the event that gave it have not passed at now, which is the moment at, and both clocks have gone
+// on alike since that event. It reports whether Holds does. The callers' mutex is held, the
+// partition's need not be.
 func (x *Pledge) Extend(at Moment, now time.Time) bool {
 	given := x.until.Load()
 	if given == 0 || at >= x.good || x.session.Deadline().IsZero() {
@@ -66,16 +68,17 @@ func (x *Pledge) Extend(at Moment, now time.Time) bool {
 	return x.until.CompareAndSwap(given, int64(min(at+WallEvery, x.good))) // else it has just been retracted
 }
 
-// Retract makes Holds and Extend report false, until Pledge gives it again. It is safe without any mutex.
+// Retract makes Holds and Extend report false, until Pledge gives it again. It is safe without any
+// mutex.
 func (x *Pledge) Retract() {
 	if guard.Pledge {
 		x.until.Store(0)
 	}
 }
 
-// Share notes that callers share a turn. They are asked to make way when another caller or node asks
-// for the key; at once, if one has. If none is inside then, the turn ends with that. A turn that has
-// ended concerns them no more.
+// Share notes that callers share a turn. They are asked to make way when another caller or node
+// asks for the key; at once, if one has. If none is inside then, the turn ends with that. A turn
+// that has ended concerns them no more.
 func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now time.Time, fx *Effects) {
 	k := t.Key(fence)
 	if k == nil {
@@ -87,7 +90,8 @@ func (p *Partition) Share(t *Turn, fence uint64, x *Pledge, callers Sharer, now 
 	}
 }
 
-// Pledge gives the pledge of a turn that runs and is in force now, by both clocks. The callers' mutex is held as well.
+// Pledge gives the pledge of a turn that runs and is in force now, by both clocks. The callers'
+// mutex is held as well.
 func (p *Partition) Pledge(t *Turn, now time.Time) {
 	d := p.deadlines(t.key.hold)
 	t.key.used = true
@@ -120,8 +124,9 @@ func (p *Partition) Retire(t *Turn, fence uint64, now time.Time, fx *Effects) (e
 // usualQuantum is the quantum where Handoff.MaxHold does not limit it.
 const usualQuantum = 5 * time.Millisecond
 
-// QuantumLeft returns for how long a caller of this node should wait for the end of the turn of a key that runs, if one does: until its
-// quantum is over. Then the next turn is not this node's to give. k may be nil.
+// QuantumLeft returns for how long a caller of this node should wait for the end of the turn of a
+// key that runs, if one does: until its quantum is over. Then the next turn is not this node's to
+// give. k may be nil.
 func (p *Partition) QuantumLeft(k *Key, now time.Time) (left time.Duration, busy bool) {
 	if k == nil || k.q.State() != handoff.Turn {
 		return 0, false
@@ -133,7 +138,8 @@ func (p *Partition) QuantumLeft(k *Key, now time.Time) (left time.Duration, busy
 	return quantum - k.q.RecalledFor(now), true
 }
 
-// vacated ends the turn that runs if callers share it, and none is inside. It reports whether it did.
+// vacated ends the turn that runs if callers share it, and none is inside. It reports whether it
+// did.
 func (p *Partition) vacated(k *Key, now time.Time, fx *Effects) bool {
 	if k.q.State() != handoff.Turn || k.turn.pledge == nil || !k.turn.pledge.callers.Vacate() {
 		return false
@@ -150,8 +156,8 @@ func (p *Partition) makeWay(k *Key, now time.Time, fx *Effects) {
 	}
 }
 
-// vacate ends the turn that runs, which no caller uses: the next waiter gets it, or the hold is given
-// back.
+// vacate ends the turn that runs, which no caller uses: the next waiter gets it, or the hold is
+// given back.
 func (p *Partition) vacate(k *Key, now time.Time, fx *Effects) {
 	end := fx.End
 	p.end(k, fx)
@@ -176,9 +182,10 @@ func (t *Turn) retract() {
 	}
 }
 
-// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get the same key by another name, which k
-// has. It reports false if there is none. What the owner itself has is in no caller's way. It returns k, or if k was
-// forgotten with the other hold a new one in its place.
+// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get
+// the same key by another name, which k has. It reports false if there is none. What the owner
+// itself has is in no caller's way. It returns k, or if k was forgotten with the other hold a new
+// one in its place.
 func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
 	name := k.name
 	key, _ := fallback.Split(name)

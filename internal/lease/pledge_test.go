@@ -59,7 +59,8 @@ func TestPledge_Lasts(t *testing.T) {
 	}
 }
 
-// A pledge is extended by both clocks, until the partition has to be asked again, and no longer than the deadline.
+// A pledge is extended by both clocks, until the partition has to be asked again, and no longer
+// than the deadline.
 func TestPledge_Extended(t *testing.T) {
 	began := time.Now()
 	for what, c := range map[string]struct {
@@ -92,7 +93,8 @@ func TestPledge_Extended(t *testing.T) {
 	}
 }
 
-// An owner's deadline may be nearer by the wall clock than it looks: that clock was set back between two confirmations.
+// An owner's deadline may be nearer by the wall clock than it looks: that clock was set back
+// between two confirmations.
 func TestPledge_AnOwnersWallClock(t *testing.T) {
 	began := time.Now()
 	p, turn, _, x := shared(t, began, time.Minute, &fakeSharer{inside: 1})
@@ -148,7 +150,8 @@ func TestPledge_MakesWay(t *testing.T) {
 	}
 }
 
-// A key that is asked for before the turn is shared is shut at once, and given back if its callers have left by then.
+// A key that is asked for before the turn is shared is shut at once, and given back if its callers
+// have left by then.
 func TestPledge_WantedBefore(t *testing.T) {
 	now := time.Now()
 	for inside := range 2 {

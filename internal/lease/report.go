@@ -58,7 +58,8 @@ func (k *Key) longest(now Moment) Moment {
 	return k.since
 }
 
-// An Overdue is a key that callers of this process have waited for, or that one of them has held, for long.
+// An Overdue is a key that callers of this process have waited for, or that one of them has held,
+// for long.
 type Overdue struct {
 	Key   string
 	Since Moment // when the wait or the lock began, or was first seen
@@ -76,8 +77,9 @@ type Overdue struct {
 	Fence uint64 // of the lock that is held
 }
 
-// Overdue calls f with each key that callers have waited for or held for so long, once per wait and lock; 0 is never. It stamps
-// what it sees for the first time, so that Lock and Unlock need not. It calls rest as Survey does, also between the waiters of a key.
+// Overdue calls f with each key that callers have waited for or held for so long, once per wait and
+// lock; 0 is never. It stamps what it sees for the first time, so that Lock and Unlock need not. It
+// calls rest as Survey does, also between the waiters of a key.
 func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Duration, f func(Overdue)) {
 	at := &pace{rest: rest}
 	p.walkAt(at, func(k *Key) {
@@ -98,8 +100,8 @@ func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Durati
 	})
 }
 
-// longWaits counts the callers that have waited for too long since it was called last. What is in their way it tells as of its
-// beginning.
+// longWaits counts the callers that have waited for too long since it was called last. What is in
+// their way it tells as of its beginning.
 func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration, at *pace) Overdue {
 	x := Overdue{Key: k.name, Since: now, Reason: p.reason(k)}
 	switch {
@@ -127,7 +129,8 @@ func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration, at *pace) 
 	return x
 }
 
-// Serving returns the epoch that this node serves the partition at, and the deadline; 0 if it does not.
+// Serving returns the epoch that this node serves the partition at, and the deadline; 0 if it does
+// not.
 func (p *Partition) Serving() (epoch uint32, until time.Time) {
 	if p.own == nil {
 		return 0, time.Time{}

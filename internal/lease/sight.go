@@ -2,7 +2,8 @@ package lease
 
 import "github.com/holdfast-go/holdfast/fallback"
 
-// A Sight is something that a node has decided, for a simulation that compares it with the specification (package spec).
+// A Sight is something that a node has decided, for a simulation that compares it with the
+// specification (package spec).
 type Sight struct {
 	Kind      SightKind
 	Partition uint32
@@ -27,7 +28,8 @@ const (
 	SightDrops                    // it ends such a hold, or one that it has kept
 )
 
-// show tells of a decision. Only with the build tag simulation does it do anything, or cost anything.
+// show tells of a decision. Only with the build tag simulation does it do anything, or cost
+// anything.
 func (p *Partition) show(kind SightKind, session string, epoch uint32, k *Key) {
 	if !simulated || p.cfg.Sights == nil {
 		return

@@ -28,8 +28,8 @@ func (p *Partition) HoldOf(key string) (h HoldStatus, ok bool) {
 	return HoldStatus{k.hold.row.Identity, k.hold.source, k.hold.epoch, p.deadlines(k.hold)}, true
 }
 
-// HolderOf returns the other node's hold of a key that this node, the owner, knows of; zero if there is none. imported tells that
-// it did not grant the hold.
+// HolderOf returns the other node's hold of a key that this node, the owner, knows of; zero if
+// there is none. imported tells that it did not grant the hold.
 func (p *Partition) HolderOf(key string) (id fallback.Identity, imported bool) {
 	if k := p.table.keys[key]; k != nil && k.others != nil {
 		return k.others.holder, k.others.imported
@@ -45,7 +45,8 @@ func (p *Partition) RequestOf(key string) (Link, fallback.Identity) {
 	return nil, fallback.Identity{}
 }
 
-// LastSeq returns the number of the last token that was given out by this node, which serves the partition.
+// LastSeq returns the number of the last token that was given out by this node, which serves the
+// partition.
 func (p *Partition) LastSeq() uint32 { return p.own.seq }
 
 // Describe tells what this node knows of a key.
@@ -101,7 +102,8 @@ func (p *Partition) Reconfirm(s *Session, f func(time.Time) time.Time) {
 	}
 }
 
-// Others calls f with each identity of other nodes that have a key of this node's partition, or wait for one.
+// Others calls f with each identity of other nodes that have a key of this node's partition, or
+// wait for one.
 func (p *Partition) Others(f func(key string, id fallback.Identity)) {
 	for key, k := range p.table.keys {
 		if k.others == nil {

@@ -2,25 +2,28 @@ package lease
 
 import "fmt"
 
-// A Phase is what this node does with a partition. All but Unowned and Owned last as long as calls of the
-// arbiter take: Acquire and Demote are called again if they were not answered. One of them excludes the others.
+// A Phase is what this node does with a partition. All but Unowned and Owned last as long as calls
+// of the arbiter take: Acquire and Demote are called again if they were not answered. One of them
+// excludes the others.
 type Phase uint8
 
 // The phases of a partition.
 const (
-	// Unowned: this node does not serve the partition, and makes no call about that. Its callers' keys are
-	// requested from the owner or from the arbiter.
+	// Unowned: this node does not serve the partition, and makes no call about that. Its callers'
+	// keys are requested from the owner or from the arbiter.
 	Unowned Phase = iota
-	// Acquiring: a call of Acquire is under way, or is about to be made or given up. Requests of other nodes wait
-	// for its result.
+	// Acquiring: a call of Acquire is under way, or is about to be made or given up. Requests of
+	// other nodes wait for its result.
 	Acquiring
-	// Owned: this node won Acquire at the ownership's epoch, and grants the partition's keys while the ownership
-	// is in force by the clock (I4).
+	// Owned: this node won Acquire at the ownership's epoch, and grants the partition's keys while
+	// the ownership is in force by the clock (I4).
 	Owned
-	// Demoting: the partition is frozen, and a call of Demote is under way. Nothing is granted (rule 5).
+	// Demoting: the partition is frozen, and a call of Demote is under way. Nothing is granted
+	// (rule 5).
 	Demoting
-	// Freeing: this node asks for a partition of another node's to become Shared. It revokes the ownership, or
-	// acquires the partition of a dead session and demotes it. A record that names this session is demoted (rule 6).
+	// Freeing: this node asks for a partition of another node's to become Shared. It revokes the
+	// ownership, or acquires the partition of a dead session and demotes it. A record that names
+	// this session is demoted (rule 6).
 	Freeing
 )
 
@@ -38,19 +41,20 @@ var nextPhases = [...][]Phase{
 	Freeing:   {Unowned},
 }
 
-// A Naming is what the arbiter's record may say of this node while the node does not serve the partition (rule 6).
+// A Naming is what the arbiter's record may say of this node while the node does not serve the
+// partition (rule 6).
 type Naming uint8
 
 // The namings of a partition.
 const (
-	// NamedElsewhere: this node has no reason to look. After an ownership that lapsed the record may name it still: the next request
-	// makes it look.
+	// NamedElsewhere: this node has no reason to look. After an ownership that lapsed the record
+	// may name it still: the next request makes it look.
 	NamedElsewhere Naming = iota
-	// NamedPerhaps: the record may name this node. An answer to Acquire came too late, or another node was referred
-	// to this one. The node looks at the record.
+	// NamedPerhaps: the record may name this node. An answer to Acquire came too late, or another
+	// node was referred to this one. The node looks at the record.
 	NamedPerhaps
-	// NamedSurely: a Demote of this node's was not answered, or refused in Grace. The record names this
-	// node unless that call arrived.
+	// NamedSurely: a Demote of this node's was not answered, or refused in Grace. The record names
+	// this node unless that call arrived.
 	NamedSurely
 )
 
@@ -91,15 +95,16 @@ var nextEndings = [...][]Ending{
 	Leaving: {},
 }
 
-// A Looking is what this node is finding out about the record of a partition that it does not serve.
+// A Looking is what this node is finding out about the record of a partition that it does not
+// serve.
 type Looking uint8
 
 // The lookings of a partition.
 const (
 	// NotLooking: no read of the record is under way.
 	NotLooking Looking = iota
-	// LookingAtRecord: the record is read, because it may name this node (rule 6). The balance leaves the partition
-	// alone meanwhile. A request may begin to acquire it.
+	// LookingAtRecord: the record is read, because it may name this node (rule 6). The balance
+	// leaves the partition alone meanwhile. A request may begin to acquire it.
 	LookingAtRecord
 )
 
@@ -114,7 +119,8 @@ var nextLookings = [...][]Looking{
 	LookingAtRecord: {NotLooking},
 }
 
-// An Awaited is what contenders of a partition may wait for at the arbiter, which does not tell them. It is a set.
+// An Awaited is what contenders of a partition may wait for at the arbiter, which does not tell
+// them. It is a set.
 type Awaited uint8
 
 // The Awaited of a partition.
@@ -132,16 +138,17 @@ type Source uint8
 const (
 	// SourceArbiter: the hold's row, until a lease after its last confirmation.
 	SourceArbiter Source = iota
-	// SourceOwner: the word of the partition's owner, another node. Each of its pongs extends the deadline. The hold
-	// may also have a confirmed row: then the later deadline counts.
+	// SourceOwner: the word of the partition's owner, another node. Each of its pongs extends the
+	// deadline. The hold may also have a confirmed row: then the later deadline counts.
 	SourceOwner
-	// SourceFrozen: the word of an owner that extends the deadline no more (rule 5). The owner may have been this node.
-	// The hold needs a row in time. Once that is confirmed the later deadline counts, as above, and the
-	// hold stays frozen until an owner answers for it: see deadlines.
+	// SourceFrozen: the word of an owner that extends the deadline no more (rule 5). The owner may
+	// have been this node. The hold needs a row in time. Once that is confirmed the later deadline
+	// counts, as above, and the hold stays frozen until an owner answers for it: see deadlines.
 	SourceFrozen
 	// SourceOwn: this node's own partition. There is no row.
 	SourceOwn
-	// SourceHome: this node's own partition, and there is a row from before, which is not read any more (rule 17).
+	// SourceHome: this node's own partition, and there is a row from before, which is not read any
+	// more (rule 17).
 	SourceHome
 )
 
@@ -166,7 +173,8 @@ func name(names []string, i uint8, kind string) string {
 	return fmt.Sprintf("%s(%d)", kind, i)
 }
 
-// step changes a state. With the build tag simulation it panics if the table does not allow it: see Illegal.
+// step changes a state. With the build tag simulation it panics if the table does not allow it: see
+// Illegal.
 func step[S interface {
 	~uint8
 	fmt.Stringer

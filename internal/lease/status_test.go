@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// names returns the String of each value that a table of transitions has, and of one that it has not.
+// names returns the String of each value that a table of transitions has, and of one that it has
+// not.
 func names[S interface {
 	~uint8
 	fmt.Stringer

@@ -6,8 +6,9 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A Turn is one goroutine's lock. A key uses the same turn again and again: a lock names the one that it means by the token.
-// Tokens are unique in a partition, and so are turns, so a stale lock is never taken for a fresh one.
+// A Turn is one goroutine's lock. A key uses the same turn again and again: a lock names the one
+// that it means by the token. Tokens are unique in a partition, and so are turns, so a stale lock
+// is never taken for a fresh one.
 type Turn struct {
 	key   *Key
 	fence uint64 // 0: unlocked
@@ -84,7 +85,8 @@ func (t *Turn) Lost() *Loss { return t.lost }
 // Is reports whether the turn is the one that began with a token, and was not unlocked.
 func (t *Turn) Is(fence uint64) bool { return t.fence == fence }
 
-// Key returns the key that the turn is of, nil if it was unlocked or lost, or the key is not in use.
+// Key returns the key that the turn is of, nil if it was unlocked or lost, or the key is not in
+// use.
 func (t *Turn) Key(fence uint64) *Key {
 	if t.fence != fence || t.lost != nil || !t.key.known {
 		return nil

@@ -6,7 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// How a turn ends, and what becomes of the hold. The queue of the key (package handoff) says what is to be done:
+// How a turn ends, and what becomes of the hold. The queue of the key (package handoff) says what
+// is to be done:
 //
 //	Rest   ends the turn if no caller waits and the hold was not recalled: the hold lingers
 //	Keep   is Rest under a hold that has a token left
@@ -14,12 +15,14 @@ import (
 //	Done   ends the turn in all cases: the next caller has one, or the hold lingers, or it is to be given back
 //	Relax  ends the lingering: the hold is to be given back
 //
-// An owner's own key is kept on the partition's shelf (EndOwn, shelve). When another key needs its place there, its hold ends, which sends
-// nothing, and tidy forgets it. Another grantor's key is kept in the shell's list (Keep, finish): giveback.go.
+// An owner's own key is kept on the partition's shelf (EndOwn, shelve). When another key needs its
+// place there, its hold ends, which sends nothing, and tidy forgets it. Another grantor's key is
+// kept in the shell's list (Keep, finish): giveback.go.
 
-// EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock that is as short as most,
-// without a request for its context, would pay half as much again for it. One in 64 takes the long way, to be measured; and so does the last turn
-// after a Pass, as finish reads the clock for how long it ran.
+// EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock
+// that is as short as most, without a request for its context, would pay half as much again for it.
+// One in 64 takes the long way, to be measured; and so does the last turn after a Pass, as finish
+// reads the clock for how long it ran.
 func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
@@ -35,9 +38,10 @@ func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 	return true
 }
 
-// Pass is EndOwn where a caller waits in this process, and returns the waiter to be woken. It needs no clock either: the
-// waiter reads it before its Lock returns, and that is the moment which counts (rule 1). Two in 64 take the long way: the first
-// has its beginning measured, the second its end, and both move on the time for which the quick reading is good.
+// Pass is EndOwn where a caller waits in this process, and returns the waiter to be woken. It needs
+// no clock either: the waiter reads it before its Lock returns, and that is the moment which counts
+// (rule 1). Two in 64 take the long way: the first has its beginning measured, the second its end,
+// and both move on the time for which the quick reading is good.
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	k, o := t.key, p.own
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
@@ -70,8 +74,9 @@ func (p *Partition) Unlock(t *Turn, fence uint64, now time.Time, fx *Effects) (h
 	return 0, TurnLost
 }
 
-// Cede is Unlock without a next turn: the hold is given back, and callers of this node that wait for it have to ask for it again.
-// The node has a Downgraded hold, beside which none of them may have the key.
+// Cede is Unlock without a next turn: the hold is given back, and callers of this node that wait
+// for it have to ask for it again. The node has a Downgraded hold, beside which none of them may
+// have the key.
 func (p *Partition) Cede(t *Turn, fence uint64, now time.Time, fx *Effects) (held time.Duration, state TurnState) {
 	if state := p.TurnState(t, fence, now, fx); state != TurnRuns {
 		return 0, state
@@ -121,8 +126,9 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 }
 
-// shelve keeps a key with a hold that is this node's own and lingers, for as long as few keys of the partition were used since. So a key that
-// is used again needs no new entry, and one that is not needs no timer. It reports false if another node may have to do with the key.
+// shelve keeps a key with a hold that is this node's own and lingers, for as long as few keys of
+// the partition were used since. So a key that is used again needs no new entry, and one that is
+// not needs no timer. It reports false if another node may have to do with the key.
 func (p *Partition) shelve(k *Key) bool {
 	if k.hold.source != SourceOwn || k.others != nil {
 		return false

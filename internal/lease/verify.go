@@ -25,7 +25,8 @@ type Look struct {
 	Silent bool // the arbiter delivers no messages: it is asked of each hold of which a turn runs whether another process waits
 }
 
-// Snapshot lists the holds of a session that rest on their rows; but for those that got one a moment ago, unless all are asked for.
+// Snapshot lists the holds of a session that rest on their rows; but for those that got one a
+// moment ago, unless all are asked for.
 func (p *Partition) Snapshot(s *Session, look Look, now time.Time) Snapshot {
 	x := Snapshot{Known: p.tokens.seen}
 	if p.own != nil && p.own.session == s {
@@ -69,8 +70,9 @@ func (p *Partition) settleDown(h *hold, when Adoption, now time.Time) bool {
 	return true
 }
 
-// Older reports whether an answer may be of a record with older data than this process had seen when it asked: it is of an
-// earlier epoch, or lacks the row of a hold in force. The arbiter decides which of the two it is, as it knows the number.
+// Older reports whether an answer may be of a record with older data than this process had seen
+// when it asked: it is of an earlier epoch, or lacks the row of a hold in force. The arbiter
+// decides which of the two it is, as it knows the number.
 func (p *Partition) Older(x Snapshot, s fallback.State) bool {
 	if s.Record.Grace > 0 {
 		return false
@@ -86,9 +88,9 @@ func (p *Partition) Older(x Snapshot, s fallback.State) bool {
 	return false
 }
 
-// Compare confirms what the arbiter knows, as of the time sent, when it was asked. It returns what is to be reclaimed, as the
-// arbiter does not know it in Grace; what it does not know otherwise is lost. revoked is the epoch of this node's that another
-// node wants to end, 0 for none.
+// Compare confirms what the arbiter knows, as of the time sent, when it was asked. It returns what
+// is to be reclaimed, as the arbiter does not know it in Grace; what it does not know otherwise is
+// lost. revoked is the epoch of this node's that another node wants to end, 0 for none.
 func (p *Partition) Compare(x Snapshot, s fallback.State, sent, now time.Time, fx *Effects) (missing Claims, revoked uint32) {
 	p.sawEpoch(s.Record)
 	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A View is what a partition has to know of other nodes and of this one. It is looked at on slow paths only. The shell's is coord.view.
+// A View is what a partition has to know of other nodes and of this one. It is looked at on slow
+// paths only. The shell's is coord.view.
 type View interface {
 	// Session returns this node's session, nil if it has none.
 	Session() *Session
@@ -21,7 +22,8 @@ type View interface {
 	Adoption() Adoption
 }
 
-// A Route is where the callers of this node have to go for the keys of a partition. Its zero value is the arbiter.
+// A Route is where the callers of this node have to go for the keys of a partition. Its zero value
+// is the arbiter.
 type Route struct {
 	Mine bool // this node should own the partition
 	Link Link // to the node that should
@@ -30,8 +32,8 @@ type Route struct {
 // Known reports whether there is a way to the node that should own the partition.
 func (r Route) Known() bool { return r.Mine || r.Link != nil }
 
-// A Link is a stream to another node, with what was said on it. Links are compared: another stream is another Link. The shell's is coord.link:
-// coord/link.go, heartbeat.go and quota.go.
+// A Link is a stream to another node, with what was said on it. Links are compared: another stream
+// is another Link. The shell's is coord.link: coord/link.go, heartbeat.go and quota.go.
 type Link interface {
 	// Node returns the name of the other node.
 	Node() string
@@ -45,13 +47,14 @@ type Link interface {
 	Refuse()
 	// Use counts the keys that the other node holds or waits for.
 	Use(n int)
-	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of that node, its last one,
-	// which was heard at the time heard. left is 0 if there was no ping, or if the deadline had passed by then.
+	// Offer returns how a grant tells the other node its deadline: as the time left since a ping of
+	// that node, its last one, which was heard at the time heard. left is 0 if there was no ping,
+	// or if the deadline had passed by then.
 	Offer(deadline time.Time) (ping, left uint32, heard time.Time)
 	// Heard returns when the other node's last ping came; zero if none has.
 	Heard() time.Time
-	// Announced returns the owner's deadline for a hold that was granted with the deadline first, when there had been so
-	// many pongs.
+	// Announced returns the owner's deadline for a hold that was granted with the deadline first,
+	// when there had been so many pongs.
 	Announced(first time.Time, pongs uint64) time.Time
 }
 
@@ -68,7 +71,8 @@ func NewSession(id string, expires time.Time) *Session {
 	return s
 }
 
-// Deadline returns when the session expires: the send time of the last renewal that was acknowledged, + T - M.
+// Deadline returns when the session expires: the send time of the last renewal that was
+// acknowledged, + T - M.
 func (s *Session) Deadline() time.Time { return *s.expires.Load() }
 
 // Extend sets the deadline.

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Wanted returns a channel that is closed when another caller or node asks for the key of a turn, or when the turn ends. It is closed
-// already if that has happened.
+// Wanted returns a channel that is closed when another caller or node asks for the key of a turn,
+// or when the turn ends. It is closed already if that has happened.
 func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	k := t.Key(fence)
 	if k == nil {
@@ -39,16 +39,17 @@ func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) 
 	default:
 		id := ours(f)
 		p.send(l, peer.Deny, string(f.Key), id)
-		// As a rule a recall has met the release that is on its way. If there was a row, the owner that has read it removes it. If it only
-		// asks, this node removes it itself, but no row of another session: the owner may be mistaken, and rows of dead sessions are evicted.
+		// As a rule a recall has met the release that is on its way. If there was a row, the owner
+		// that has read it removes it. If it only asks, this node removes it itself, but no row of
+		// another session: the owner may be mistaken, and rows of dead sessions are evicted.
 		if s := p.cfg.View.Session(); f.Kind == peer.Ask && s != nil && id.Session == s.ID && !p.toCome(id) {
 			fx.Heard = append(fx.Heard, p.ReleaseOf(string(f.Key), id))
 		}
 	}
 }
 
-// notHeld: a node says that it has not got the hold of a key, which it was asked for. If it is the one that has it as far as this node, the
-// owner, knows, the key is free.
+// notHeld: a node says that it has not got the hold of a key, which it was asked for. If it is the
+// one that has it as far as this node, the owner, knows, the key is free.
 func (p *Partition) notHeld(l Link, key string, id fallback.Identity, now time.Time, fx *Effects) {
 	k := p.table.keys[key]
 	if k == nil || k.others == nil || k.others.holder != id || k.others.link != l && k.others.holder.Session != l.Session() {
@@ -69,7 +70,8 @@ func (p *Partition) Released(l Link, f *peer.Frame, id fallback.Identity, now ti
 	}
 	k := p.table.keys[string(f.Key)]
 	if p.own == nil && !Over(p.bounds.announcedEnds, now) && f.Kind == peer.Release && id.Session == l.Session() {
-		// It was given back before it was known that this node has given the partition back, with a row for it.
+		// It was given back before it was known that this node has given the partition back, with a
+		// row for it.
 		p.unrow(p.ReleaseOf(string(f.Key), id), fx)
 	}
 	if k == nil || k.others == nil {

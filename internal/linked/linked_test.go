@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	// So that the results of these tests are not taken from a cache when a package imports others than
-	// before.
+	// So that the results of these tests are not taken from a cache when a package imports others
+	// than before.
 	_ "github.com/holdfast-go/holdfast/gossip"
 	_ "github.com/holdfast-go/holdfast/middleware"
 )

@@ -76,7 +76,8 @@ func documented(t *testing.T) map[string]record {
 	return found
 }
 
-// logged finds the calls that log in the files of a folder. A call with a message that is not a constant is an error.
+// logged finds the calls that log in the files of a folder. A call with a message that is not a
+// constant is an error.
 func logged(t *testing.T, dir string) map[string]record {
 	t.Helper()
 	found := make(map[string]record)

@@ -11,8 +11,9 @@ import (
 // Every is the least time between two records with the same message.
 const Every = 10 * time.Second
 
-// Limit returns a logger that writes the first record with a message at once, and then at most one per [Every]. A record that
-// follows others that were left out tells their number, as the attribute suppressed.
+// Limit returns a logger that writes the first record with a message at once, and then at most one
+// per [Every]. A record that follows others that were left out tells their number, as the attribute
+// suppressed.
 func Limit(to *slog.Logger) *slog.Logger {
 	return slog.New(handler{to.Handler(), &kinds{last: make(map[string]kind)}})
 }
@@ -51,7 +52,8 @@ type kind struct {
 	skipped int       // records since then
 }
 
-// most is how many messages are kept in mind. Those of this module are fewer; a server's own may differ in each record.
+// most is how many messages are kept in mind. Those of this module are fewer; a server's own may
+// differ in each record.
 const most = 256
 
 // due reports whether a record is to be written now, and how many were left out since the last one.

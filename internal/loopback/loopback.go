@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Address returns a host and port without a listener, for TCP and UDP, and without one by chance later: its host is one of
+// Address returns a host and port without a listener, for TCP and UDP, and without one by chance
+// later: its host is one of
 // 127.0.0.0/8 at random, and a program that asks for any free port asks for one of 127.0.0.1. Where the system has
 // 127.0.0.1 only, it is a port of that, which was free a moment ago.
 func Address(t testing.TB) string {

@@ -13,7 +13,8 @@ import (
 
 const composeFile = "../../docs/deploy/compose.yaml"
 
-// load loads a file as docker compose does: by the schema of the specification, with the variable that it wants.
+// load loads a file as docker compose does: by the schema of the specification, with the variable
+// that it wants.
 func load(t *testing.T, text []byte, env types.Mapping) (*types.Project, error) {
 	t.Helper()
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{

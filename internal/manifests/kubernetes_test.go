@@ -26,7 +26,8 @@ import (
 
 const file = "../../docs/deploy/kubernetes.yaml"
 
-// decode decodes documents as the API server does with fieldValidation=Strict: what is unknown, or there twice, is an error.
+// decode decodes documents as the API server does with fieldValidation=Strict: what is unknown, or
+// there twice, is an error.
 func decode(text []byte) (all []runtime.Object, err error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(apps.AddToScheme(s), core.AddToScheme(s), networking.AddToScheme(s), policy.AddToScheme(s)); err != nil {
@@ -164,8 +165,8 @@ func TestKubernetes_TheCommandReachesTheNodes(t *testing.T) {
 	}
 }
 
-// The command in a pod of its own gets its URL from the Secret that the application has it from: what
-// is written into the pod's description, the password included, can be read with the pod.
+// The command in a pod of its own gets its URL from the Secret that the application has it from:
+// what is written into the pod's description, the password included, can be read with the pod.
 func TestKubernetes_TheCommandsPasswordIsInASecret(t *testing.T) {
 	x, _ := read(t)
 	page, err := os.ReadFile("../../docs/command.md")
@@ -195,7 +196,8 @@ func TestKubernetes_TheCommandsPasswordIsInASecret(t *testing.T) {
 	t.Errorf("the application has its URL from elsewhere than %+v", c[0].Env[0].ValueFrom)
 }
 
-// The test sees what it is for: a field with a wrong name, one of a wrong type, and one that is there twice.
+// The test sees what it is for: a field with a wrong name, one of a wrong type, and one that is
+// there twice.
 func TestKubernetes_AWrongFieldFails(t *testing.T) {
 	_, text := read(t)
 	for from, to := range map[string]string{

@@ -7,10 +7,12 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Apart explores nodes of two arbiters that reach each other: a server, and another one that was started from a copy of its data or
-// anew. One key is locked through both. The arbiter's side is package fallback's, as in a Model. Time does not pass: no session ends.
+// Apart explores nodes of two arbiters that reach each other: a server, and another one that was
+// started from a copy of its data or anew. One key is locked through both. The arbiter's side is
+// package fallback's, as in a Model. Time does not pass: no session ends.
 type Apart struct {
-	// Acquires, Grants and Moves are how many there may be. A move: a node starts again and uses the other arbiter.
+	// Acquires, Grants and Moves are how many there may be. A move: a node starts again and uses
+	// the other arbiter.
 	Acquires, Grants, Moves uint8
 
 	Copied   bool // the second server has the first one's epoch
@@ -175,7 +177,8 @@ func (m *Apart) next(was apart, emit func(n apart, what, bad string)) {
 	}
 }
 
-// accept is when a node begins to hold the key. Among the nodes of its arbiter none else has it, and tokens rise.
+// accept is when a node begins to hold the key. Among the nodes of its arbiter none else has it,
+// and tokens rise.
 func (n *apart) accept(x *apartNode, t token, from uint8) (bad string) {
 	for i := range n.node {
 		if y := &n.node[i]; y != x && y.holds && y.arbiter == x.arbiter {

@@ -2,7 +2,8 @@ package model
 
 import "testing"
 
-// TestApart explores nodes of two arbiters that reach each other, in the three ways in which that comes about, and without the guard.
+// TestApart explores nodes of two arbiters that reach each other, in the three ways in which that
+// comes about, and without the guard.
 func TestApart(t *testing.T) {
 	for name, m := range map[string]Apart{
 		"a copy of the data":                            {Acquires: 3, Grants: 4, Copied: true},

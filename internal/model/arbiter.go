@@ -7,9 +7,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// The arbiter's side is package fallback's: each operation makes a fallback.Partition or fallback.Sessions of the state,
-// runs the transition that the embedded arbiter runs, and reads what it has become. A guard that is inside of a transition
-// is taken away from without: by what it is told, or by what is done to its result.
+// The arbiter's side is package fallback's: each operation makes a fallback.Partition or
+// fallback.Sessions of the state, runs the transition that the embedded arbiter runs, and reads
+// what it has become. A guard that is inside of a transition is taken away from without: by what it
+// is told, or by what is done to its result.
 
 const (
 	key = "k"
@@ -124,8 +125,8 @@ func read(p *fallback.Partition, now int64) record {
 	return r
 }
 
-// on runs an operation on the partition. It reports I6 if an epoch is given out that is not above all before, and I7 if something is taken
-// in Grace; what reclaims something takes nothing.
+// on runs an operation on the partition. It reports I6 if an epoch is given out that is not above
+// all before, and I7 if something is taken in Grace; what reclaims something takes nothing.
 func (m *Model) on(s *state, takes bool, f func(fallback.Moment, *fallback.Partition)) {
 	now := m.moment(s)
 	if !m.has(Identity) && s.p.server != byNone {
@@ -218,7 +219,8 @@ func (m *Model) demoteUnserved(s *state, i uint8, epoch uint16) (d fallback.Demo
 	return d
 }
 
-// lock is Lock for j, that evicts a row of a session that is dead, if there is one: perhaps one that is not in its own way.
+// lock is Lock for j, that evicts a row of a session that is dead, if there is one: perhaps one
+// that is not in its own way.
 func (m *Model) lock(s *state, j, req uint8, shared, down bool) (a fallback.LockAnswer) {
 	mine := name(j, shared)
 	q := fallback.LockRequest{Key: keys[mine], Me: identity(j, req), Block: 1}

@@ -8,11 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Blocks explores blocks of a semaphore's permits: how processes get them, share them among their callers, make them smaller when others
-// want permits, and give them back. The grantor's side is package fallback's, as in a Model. What becomes of a hold over failures is the
-// same as of any other: a Model explores that, of one key's holds.
+// Blocks explores blocks of a semaphore's permits: how processes get them, share them among their
+// callers, make them smaller when others want permits, and give them back. The grantor's side is
+// package fallback's, as in a Model. What becomes of a hold over failures is the same as of any
+// other: a Model explores that, of one key's holds.
 //
-// Each process has one block at a time. Requests, answers, the words of the grantor that permits are wanted, and releases take any time.
+// Each process has one block at a time. Requests, answers, the words of the grantor that permits
+// are wanted, and releases take any time.
 type Blocks struct {
 	N        uint8 // permits
 	Grants   uint8 // blocks that are granted, in all
@@ -22,7 +24,8 @@ type Blocks struct {
 	Harm     bool // look for too many permits only
 }
 
-// A BlockGuard is something without which there are more permits in use than there are, or permits that are free are not to be had.
+// A BlockGuard is something without which there are more permits in use than there are, or permits
+// that are free are not to be had.
 type BlockGuard uint8
 
 // Guards of blocks.
@@ -89,7 +92,8 @@ func (m *Blocks) name(i int, number, n uint8) string {
 
 var blocksMoment = fallback.Moment{Now: 1000 * epochZero, Server: "now"}
 
-// Explore sees every state, or stops at the first one that must not be, of which it returns a shortest story.
+// Explore sees every state, or stops at the first one that must not be, of which it returns a
+// shortest story.
 func (m *Blocks) Explore() (states int, broken string, story []string) {
 	first := &blocks{p: new(fallback.Partition), left: m.Grants, crashes: m.Crashes, refusals: m.Refusals}
 	first.p.Format(blocksMoment, 0)
@@ -135,7 +139,8 @@ func (m *Blocks) bad(s *blocks) string {
 	return ""
 }
 
-// reaches reports whether the first one that waits is served though no caller leaves, and none comes.
+// reaches reports whether the first one that waits is served though no caller leaves, and none
+// comes.
 func (m *Blocks) reaches(s *blocks) (served bool) {
 	waits := s.p.Queues[key][0].Identity
 	first := s.copy()
@@ -154,7 +159,8 @@ func (m *Blocks) reaches(s *blocks) (served bool) {
 	return served
 }
 
-// next makes the states that follow. Without callers, only what processes and the grantor do about what there is.
+// next makes the states that follow. Without callers, only what processes and the grantor do about
+// what there is.
 func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 	for i := range s.x {
 		x := &s.x[i]
@@ -267,7 +273,8 @@ func (m *Blocks) giveBack(x *blockOwner, i int) {
 	x.size, x.shut, x.ask, x.asks, x.queued, x.granted, x.contended, x.request, x.refused = 0, false, 0, 0, false, false, false, 0, false
 }
 
-// answer is when the process has the hold that it asked for: a block, or a smaller one of its block.
+// answer is when the process has the hold that it asked for: a block, or a smaller one of its
+// block.
 func (m *Blocks) answer(x *blockOwner, i int) {
 	if x.size > 0 && m.Without&GrantFirst == 0 {
 		x.back += fmt.Sprintf("%s\t%d\n", m.name(i, x.number, x.size), x.request)

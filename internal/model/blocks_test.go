@@ -38,7 +38,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestBlockGuards takes each guard away, and expects too many permits in use (I1), or some that are free and not to be had (I8).
+// TestBlockGuards takes each guard away, and expects too many permits in use (I1), or some that are
+// free and not to be had (I8).
 func TestBlockGuards(t *testing.T) {
 	for off, want := range map[BlockGuard]string{
 		Separate: "I1", CountOnce: "I8", GrantFirst: "I1", AsInUse: "I1", ShutFirst: "I1", WantedShut: "I8", Shrink: "I8", AskAgain: "I8",

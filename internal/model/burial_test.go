@@ -2,8 +2,8 @@ package model
 
 import "testing"
 
-// TestBurials: a session that is over is buried before it expires. Nothing of the protocol relies on the time that a dead
-// session has left at the arbiter.
+// TestBurials: a session that is over is buried before it expires. Nothing of the protocol relies
+// on the time that a dead session has left at the arbiter.
 func TestBurials(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -36,7 +36,8 @@ func TestBurials(t *testing.T) {
 	}
 }
 
-// TestBurials_Wait: without its guard a session is buried while another node relies on what it announced.
+// TestBurials_Wait: without its guard a session is buried while another node relies on what it
+// announced.
 func TestBurials_Wait(t *testing.T) {
 	for _, in := range []bounds{{faults: 1, crashes: 1}, {faults: 1, steps: 1}} {
 		m := in.model()

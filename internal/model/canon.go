@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// base is the clock of a canonical state. Nothing but the order of earlier epochs matters, so all fit below it.
+// base is the clock of a canonical state. Nothing but the order of earlier epochs matters, so all
+// fit below it.
 const base = 64
 
-// canonical renames what only differs by name: states that behave alike become one. So runs without end have
-// finitely many states, although epochs, tokens and requests are never used again.
+// canonical renames what only differs by name: states that behave alike become one. So runs without
+// end have finitely many states, although epochs, tokens and requests are never used again.
 func (m *Model) canonical(s *state) {
 	m.forget(s)
 	m.renumber(s)
@@ -221,8 +222,9 @@ func (m *Model) spent(s *state, x *message) bool {
 	return false
 }
 
-// renumber maps epochs to few numbers, and the numbers within an epoch as well. What is kept is the order of all, and which
-// follow directly on one another among those of this tick: the next one is one more, or the clock.
+// renumber maps epochs to few numbers, and the numbers within an epoch as well. What is kept is the
+// order of all, and which follow directly on one another among those of this tick: the next one is
+// one more, or the clock.
 func (m *Model) renumber(s *state) {
 	var toks []token
 	add := func(t token) {
@@ -238,7 +240,8 @@ func (m *Model) renumber(s *state) {
 	toks = slices.Compact(toks)
 	m.toks = toks
 	to := m.to[:0]
-	// What is given out next is later than all there is: the record is the latest, or Grace comes first, and so the clock does.
+	// What is given out next is later than all there is: the record is the latest, or Grace comes
+	// first, and so the clock does.
 	rises := m.rises() && len(toks) > 0
 	gap := uint16(2)
 	if rises {

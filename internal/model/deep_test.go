@@ -9,8 +9,8 @@ func needsDeep(t *testing.T) {
 	}
 }
 
-// TestDeep is TestInvariants with wider bounds. Where there are more states than -model.limit it sees those that are
-// nearest to the beginning.
+// TestDeep is TestInvariants with wider bounds. Where there are more states than -model.limit it
+// sees those that are nearest to the beginning.
 func TestDeep(t *testing.T) {
 	needsDeep(t)
 	for _, c := range []struct {
@@ -63,7 +63,8 @@ func TestDeepShared(t *testing.T) {
 	}
 }
 
-// TestDeepDowngrades is TestDeepShared with nodes that hold the key exclusively, and go on as readers.
+// TestDeepDowngrades is TestDeepShared with nodes that hold the key exclusively, and go on as
+// readers.
 func TestDeepDowngrades(t *testing.T) {
 	needsDeep(t)
 	for _, c := range []struct {
@@ -98,8 +99,8 @@ func TestDeepGuards(t *testing.T) {
 	}
 }
 
-// TestDefences takes away what turns out to be a second defence: without it nothing goes wrong within these bounds. If this
-// fails, it has become a first one, and belongs to TestGuards.
+// TestDefences takes away what turns out to be a second defence: without it nothing goes wrong
+// within these bounds. If this fails, it has become a first one, and belongs to TestGuards.
 func TestDefences(t *testing.T) {
 	needsDeep(t)
 	for _, c := range []struct {

@@ -5,10 +5,12 @@ import (
 	"slices"
 )
 
-// Emptied explores a durable store whose records are deleted while processes are at work: all in one step, or the partition's alone. It has
-// a table of sessions, and one partition, which has a record once it was changed; the table tells then that it was made. The holder has a
-// row from before. Another process was attached before, too, and a newcomer attaches at any time: both want the key. In Grace each of them
-// may write a row of another key. A call may be under way if it is the holder's that writes its row again.
+// Emptied explores a durable store whose records are deleted while processes are at work: all in
+// one step, or the partition's alone. It has a table of sessions, and one partition, which has a
+// record once it was changed; the table tells then that it was made. The holder has a row from
+// before. Another process was attached before, too, and a newcomer attaches at any time: both want
+// the key. In Grace each of them may write a row of another key. A call may be under way if it is
+// the holder's that writes its row again.
 type Emptied struct {
 	T, Q    uint8 // ticks: the lease, and Grace
 	Wipes   uint8 // in all
@@ -127,7 +129,8 @@ func (m *Emptied) next(was emptied, emit func(emptied, string)) {
 	}
 }
 
-// make makes the table of a namespace that the store does not have. known: the process was attached, so the store has lost it.
+// make makes the table of a namespace that the store does not have. known: the process was
+// attached, so the store has lost it.
 func (m *Emptied) make(n *emptied, known bool) {
 	n.table = true
 	if known || m.has(NewGrace) {

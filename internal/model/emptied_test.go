@@ -31,7 +31,8 @@ func TestEmptiedGuards(t *testing.T) {
 	}
 }
 
-// TestEmptiedGrants shows that the search is not empty: once the holder is gone, the key is granted.
+// TestEmptiedGrants shows that the search is not empty: once the holder is gone, the key is
+// granted.
 func TestEmptiedGrants(t *testing.T) {
 	t.Parallel()
 	m := emptiedWithin()

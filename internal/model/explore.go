@@ -32,8 +32,8 @@ type explorer struct {
 	prints []uint64
 }
 
-// print makes a state canonical and returns its fingerprint, which is the same for all states that differ by the numbers of
-// the nodes only.
+// print makes a state canonical and returns its fingerprint, which is the same for all states that
+// differ by the numbers of the nodes only.
 func (x *explorer) print(s *state) uint64 {
 	x.canonical(s)
 	x.buf[0] = s.encode(x.buf[0][:0], x.Nodes)
@@ -133,8 +133,8 @@ func (x *explorer) search() (r Result) {
 	return r
 }
 
-// story tells a shortest way to a state, without the names that canonical gives, which change on the way. andOn adds the
-// step that violates something, and leaves in broken what.
+// story tells a shortest way to a state, without the names that canonical gives, which change on
+// the way. andOn adds the step that violates something, and leaves in broken what.
 func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	var way []uint32
 	for ; id != 0; id = x.parent[id] {

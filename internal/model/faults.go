@@ -86,8 +86,8 @@ func (a *action) latePong(i uint8) {
 	}
 }
 
-// failovers make the arbiter another server: with what the old one had, with what a replica had when it stopped following, or
-// with nothing.
+// failovers make the arbiter another server: with what the old one had, with what a replica had
+// when it stopped following, or with nothing.
 func (a *action) failovers() {
 	if a.was.budget[failover] > 0 && a.Lossy {
 		if !a.was.copied {
@@ -125,8 +125,9 @@ func (a *action) another(n *state, p record) {
 	n.p, n.replica, n.copied, n.lag, n.backup = p, record{}, false, 0, backup{}
 }
 
-// buryEarly: the guardians of a session that is over have it buried, before it expires. Their promises, by which deadlines that the
-// session announced are bounded, have passed by then: package takeover shows it.
+// buryEarly: the guardians of a session that is over have it buried, before it expires. Their
+// promises, by which deadlines that the session announced are bounded, have passed by then: package
+// takeover shows it.
 func (a *action) buryEarly(i uint8) {
 	if !a.Takeover || a.was.expiry[i] <= 1 {
 		return

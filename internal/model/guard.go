@@ -1,6 +1,7 @@
 package model
 
-// A Guard is something that the protocol does so that nothing bad happens. Each can be taken away, to see what does.
+// A Guard is something that the protocol does so that nothing bad happens. Each can be taken away,
+// to see what does.
 type Guard uint64
 
 // Guards of the arbiter.
@@ -53,7 +54,8 @@ const (
 	SeenExpiry        // a session brings the expiry told last: a table with an earlier one is in Grace (I1)
 	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
 
-	// Guards of modes: a hold is granted only if the key's other holds let it in, and all of those are handed on.
+	// Guards of modes: a hold is granted only if the key's other holds let it in, and all of those
+	// are handed on.
 	LockLooksExclusive  // the arbiter grants no shared hold beside an exclusive one (I1)
 	LockLooksShared     // and no exclusive one beside shared ones (I1)
 	GrantLooksExclusive // an owner grants no shared hold beside an exclusive one (I1)

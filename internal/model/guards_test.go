@@ -118,8 +118,8 @@ func keep(t *testing.T, off Guard, r Result) {
 	}
 }
 
-// TestInvariants_CanFail takes a guard away, and expects a violation of each invariant that no user sees by itself, told by its shortest story.
-// What TestGuards expects is a violation of I1 or I2.
+// TestInvariants_CanFail takes a guard away, and expects a violation of each invariant that no user
+// sees by itself, told by its shortest story. What TestGuards expects is a violation of I1 or I2.
 func TestInvariants_CanFail(t *testing.T) {
 	for _, c := range []struct {
 		of    Invariant
@@ -146,7 +146,8 @@ func TestInvariants_CanFail(t *testing.T) {
 	}
 }
 
-// TestProgress takes away what frees a key that is stuck, and expects states from which nothing can be granted (I8).
+// TestProgress takes away what frees a key that is stuck, and expects states from which nothing can
+// be granted (I8).
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		off Guard

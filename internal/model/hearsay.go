@@ -1,7 +1,7 @@
 package model
 
-// freed: an owner hears that a hold in its table was released at the arbiter. Every process that may publish can say so, at
-// any time (rule 9).
+// freed: an owner hears that a hold in its table was released at the arbiter. Every process that
+// may publish can say so, at any time (rule 9).
 func (a *action) freed(i uint8) {
 	for k, r := range a.was.node[i].table {
 		if r.who != none && r.who != i {
@@ -32,7 +32,8 @@ func (a *action) freedName(i, k uint8, r row) {
 	a.done("owner $a hears that $b has given the key back: it is free", i, r.who, 0)
 }
 
-// freedLate: a node that was the owner a moment ago hears the same, of a row that it may have written again.
+// freedLate: a node that was the owner a moment ago hears the same, of a row that it may have
+// written again.
 func (a *action) freedLate(i uint8) {
 	for _, r := range a.was.p.rows {
 		if a.has(FreedAsked) || a.was.node[i].cutP || r.who == none || r.who == i {

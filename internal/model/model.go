@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Model is what is explored: bounds, times in ticks, and the guards that are taken away. It is used by one goroutine at a time.
+// A Model is what is explored: bounds, times in ticks, and the guards that are taken away. It is
+// used by one goroutine at a time.
 type Model struct {
 	Nodes    uint8 // 1 to 3
 	Requests uint8 // of a node, that are in use at the same time: 1 to 5. Requests that are over do not count
@@ -50,7 +51,8 @@ type Model struct {
 // An Invariant is one of the protocol's.
 type Invariant uint16
 
-// The invariants that are checked in every state. I4 is what guards are for, I8 is looked for when all states are known.
+// The invariants that are checked in every state. I4 is what guards are for, I8 is looked for when
+// all states are known.
 const (
 	I1 Invariant = 1 << iota
 	I2
@@ -175,7 +177,8 @@ func (a *action) fault(kind int, what string, i, j uint8, t token) {
 	a.emit(&a.n, event{what: what, a: i, b: j, t: t, fault: true})
 }
 
-// follow counts what a replica has missed that stopped following. One that has missed too much is of no interest.
+// follow counts what a replica has missed that stopped following. One that has missed too much is
+// of no interest.
 func (a *action) follow() {
 	if n := &a.n; n.copied && a.was.copied && n.p != a.was.p {
 		if n.lag++; n.lag > a.Lag {

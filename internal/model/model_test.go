@@ -108,7 +108,8 @@ func TestDowngrades(t *testing.T) {
 	}
 }
 
-// TestSharedInvariants is TestInvariants with nodes that want the key for reading as well. TestDeep has the other faults.
+// TestSharedInvariants is TestInvariants with nodes that want the key for reading as well. TestDeep
+// has the other faults.
 func TestSharedInvariants(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -9,11 +9,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Naming explores how two Redis servers come to their names (master_replid), after Redis's replication.c, and what becomes
-// of one key's lock when clients go from one server to the other. The arbiter's side is package fallback's, as in a Model.
+// A Naming explores how two Redis servers come to their names (master_replid), after Redis's
+// replication.c, and what becomes of one key's lock when clients go from one server to the other.
+// The arbiter's side is package fallback's, as in a Model.
 //
-// Assumptions: a server that was deposed acknowledges nothing. It is promoted again only if it has followed the other one meanwhile.
-// A replication backlog that is not used outlives Grace (repl-backlog-ttl, 1 hour by default).
+// Assumptions: a server that was deposed acknowledges nothing. It is promoted again only if it has
+// followed the other one meanwhile. A replication backlog that is not used outlives Grace
+// (repl-backlog-ttl, 1 hour by default).
 type Naming struct {
 	Promotions, Restarts, Renames, Grants, Ticks uint8 // how many of each there may be
 
@@ -26,7 +28,8 @@ type Naming struct {
 	part fallback.Partition
 }
 
-// A NameGuard is something that is looked at before a server with another name is taken for the one that wrote a record.
+// A NameGuard is something that is looked at before a server with another name is taken for the one
+// that wrote a record.
 type NameGuard uint8
 
 // Guards of names.

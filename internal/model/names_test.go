@@ -37,7 +37,8 @@ func exploreNames(t *testing.T, all map[string]*Naming) {
 	}
 }
 
-// TestNameGuards takes each guard away, and expects that the key is granted twice, or a token comes out of order.
+// TestNameGuards takes each guard away, and expects that the key is granted twice, or a token comes
+// out of order.
 func TestNameGuards(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -59,7 +60,8 @@ func TestNameGuards(t *testing.T) {
 	}
 }
 
-// TestNamesAreForgottenTooSoon has a backlog that does not outlive Grace: a limit, which DESIGN.md names.
+// TestNamesAreForgottenTooSoon has a backlog that does not outlive Grace: a limit, which DESIGN.md
+// names.
 func TestNamesAreForgottenTooSoon(t *testing.T) {
 	m := namesWithin(2, 0, 3)
 	m.TTL = 1

@@ -70,7 +70,8 @@ func TestObservedGuards(t *testing.T) {
 	}
 }
 
-// TestObservedDefences takes the second defence away: the store's comparisons are enough without rule 3.
+// TestObservedDefences takes the second defence away: the store's comparisons are enough without
+// rule 3.
 func TestObservedDefences(t *testing.T) {
 	t.Parallel()
 	m := observedWithin()

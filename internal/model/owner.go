@@ -44,7 +44,8 @@ func (m *Model) ownedUntil(x *node) uint8 {
 	return min(x.session, x.slot)
 }
 
-// since is what is left of a lease if its acknowledged request was sent so many ticks ago, 0: nothing.
+// since is what is left of a lease if its acknowledged request was sent so many ticks ago, 0:
+// nothing.
 func (m *Model) since(age uint8) uint8 {
 	if !m.has(FromSend) {
 		return m.lease()
@@ -95,7 +96,8 @@ func (a *action) buried(n *state, i, who uint8, g Guard) bool {
 	return a.has(EvictDead) && !n.node[i].cutS && a.isDead(n, i, who)
 }
 
-// serve is what a node does with the answer to acquire, that was sent so many ticks ago, when it had seen a token.
+// serve is what a node does with the answer to acquire, that was sent so many ticks ago, when it
+// had seen a token.
 func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, known token) {
 	x := &n.node[i]
 	epoch, all := uint16(got.Record.Epoch), rowsOf(got.Rows)

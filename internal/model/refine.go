@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// A noted event is one that package spec sees, of those that an action consists of; the last one first.
+// A noted event is one that package spec sees, of those that an action consists of; the last one
+// first.
 type noted struct {
 	spec.Event
 	before *noted
@@ -35,7 +36,8 @@ func listed(t rowset) (rows []fallback.Row) {
 	return rows
 }
 
-// seenHold reports whether package spec sees the node's hold: not one that the node, as the owner, has granted itself.
+// seenHold reports whether package spec sees the node's hold: not one that the node, as the owner,
+// has granted itself.
 func (x *node) seenHold() bool { return x.holds() && (x.from != fromSelf || x.rowed) }
 
 // project is what package spec sees of a state.
@@ -91,8 +93,8 @@ func tokenOf(t token) fallback.Token {
 	return fallback.MakeToken(uint32(t.epoch()), uint32(t.seq()))
 }
 
-// refines checks that an action is one that package spec allows: its events can happen in what that sees of the state before, and what
-// they lead to allows all that it sees of the state after does.
+// refines checks that an action is one that package spec allows: its events can happen in what that
+// sees of the state before, and what they lead to allows all that it sees of the state after does.
 func (m *Model) refines(before, after *state) {
 	var events []*spec.Event
 	for x := after.noted; x != nil; x = x.before {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestSpecifiedGuards takes guards away. Without each of them the model does what a rule of package spec does not allow.
+// TestSpecifiedGuards takes guards away. Without each of them the model does what a rule of package
+// spec does not allow.
 func TestSpecifiedGuards(t *testing.T) {
 	for _, c := range []struct {
 		off    Guard

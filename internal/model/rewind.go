@@ -2,7 +2,8 @@ package model
 
 import "github.com/holdfast-go/holdfast/fallback"
 
-// A backup is what the arbiter had earlier: the record, and the table of sessions. It comes back under the same identity.
+// A backup is what the arbiter had earlier: the record, and the table of sessions. It comes back
+// under the same identity.
 type backup struct {
 	made   bool
 	lag    uint8 // so many changes of the record are missing
@@ -16,7 +17,8 @@ const (
 	BackSessions
 )
 
-// rewinds make a backup, and give the arbiter its record, its sessions, or both. The nodes have seen newer data: see Unaware.
+// rewinds make a backup, and give the arbiter its record, its sessions, or both. The nodes have
+// seen newer data: see Unaware.
 func (a *action) rewinds() {
 	s := a.was
 	if s.budget[rewind] == 0 || s.faults == 0 {
@@ -61,7 +63,8 @@ func (a *action) rewinds() {
 	}
 }
 
-// aware reports whether each node notices that the record, or the table of sessions, is that of the backup.
+// aware reports whether each node notices that the record, or the table of sessions, is that of the
+// backup.
 func (a *action) aware(sessions bool) bool {
 	s := a.was
 	for i := uint8(1); i <= a.Nodes; i++ {
@@ -150,8 +153,8 @@ func (m *Model) witness(s *state, i uint8, g Guard) (r fallback.Record) {
 	return r
 }
 
-// refuse tells the arbiter of what it has answered j. A grant uses up a token that j has seen, and with it what tells that the
-// data are older: then it is told of the next epoch.
+// refuse tells the arbiter of what it has answered j. A grant uses up a token that j has seen, and
+// with it what tells that the data are older: then it is told of the next epoch.
 func (m *Model) refuse(s *state, j uint8, ans fallback.LockAnswer) {
 	x := s.node[j]
 	if e := uint16(ans.Record.Epoch); ans.Verdict == fallback.Granted && m.has(WitnessNext) {
@@ -161,7 +164,8 @@ func (m *Model) refuse(s *state, j uint8, ans fallback.LockAnswer) {
 	s.node[j].seen = x.seen
 }
 
-// verifyKnown is Verify by i. An answer that may be of older data is compared with what the arbiter says to that.
+// verifyKnown is Verify by i. An answer that may be of older data is compared with what the arbiter
+// says to that.
 func (m *Model) verifyKnown(s *state, i uint8) fallback.State {
 	st := m.verify(s)
 	if m.Rewinds == 0 {

@@ -14,8 +14,8 @@ func (b bounds) rewound(back uint8) *Model {
 	return m
 }
 
-// TestRewinds: the arbiter's data go back to those of a backup, under the same identity. All nodes have seen newer ones. There are more
-// states than seconds see, so the bound is their number.
+// TestRewinds: the arbiter's data go back to those of a backup, under the same identity. All nodes
+// have seen newer ones. There are more states than seconds see, so the bound is their number.
 func TestRewinds(t *testing.T) {
 	for _, c := range []struct {
 		name  string

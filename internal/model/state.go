@@ -25,7 +25,8 @@ type row struct {
 	tok      token
 }
 
-// rowset has the rows of the key's names: that of an exclusive hold, 0, and for each node that of its shared one.
+// rowset has the rows of the key's names: that of an exclusive hold, 0, and for each node that of
+// its shared one.
 type rowset [maxNodes + 1]row
 
 // name is the index of a hold's name.
@@ -53,7 +54,8 @@ const (
 	byNone         // the present server has none
 )
 
-// record is a fallback.Partition of one key. Times are in ticks from now, and one more, so that 0 is none and 1 is now.
+// record is a fallback.Partition of one key. Times are in ticks from now, and one more, so that 0
+// is none and 1 is now.
 type record struct {
 	owner, server, grace uint8
 	epoch, seq, from     uint16

@@ -2,8 +2,9 @@ package model
 
 import "github.com/holdfast-go/holdfast/internal/model/spec"
 
-// tick is what happens when time passes: everything is nearer by a tick, what has lapsed ends by its node's own clock, and
-// all nodes that reach the arbiter renew, verify, and ping. So without faults nothing ever lapses; what R is for is one tick.
+// tick is what happens when time passes: everything is nearer by a tick, what has lapsed ends by
+// its node's own clock, and all nodes that reach the arbiter renew, verify, and ping. So without
+// faults nothing ever lapses; what R is for is one tick.
 func (a *action) tick() {
 	n := a.begin()
 	n.clock += epochsPerTick
@@ -142,8 +143,8 @@ func (a *action) refresh(n *state, i uint8) bool {
 	return true
 }
 
-// ping: j asks owner i for how long it answers for what it has granted. A node answers for all it serves, and does not know
-// which asker's question is about which partition.
+// ping: j asks owner i for how long it answers for what it has granted. A node answers for all it
+// serves, and does not know which asker's question is about which partition.
 func (a *action) ping(n *state, i, j uint8) {
 	y := &n.node[j]
 	if y.from == fromOwner+i && n.linked(i, j) && n.streams[i][j].n == 0 && !y.frozen {

@@ -2,8 +2,8 @@ package once
 
 import "sync"
 
-// Counter counts the requests of each key that are here. Of keys that have none it has the last one, as
-// the next request is often of the same. The zero value is ready to use.
+// Counter counts the requests of each key that are here. Of keys that have none it has the last
+// one, as the next request is often of the same. The zero value is ready to use.
 type Counter struct {
 	mu   sync.Mutex // protects what follows
 	n    map[string]*present
@@ -43,7 +43,8 @@ func (q *Counter) enter(key string) *present {
 	return p
 }
 
-// Enter counts a request that waits, unless most others wait already behind the one that runs. A negative number is no limit.
+// Enter counts a request that waits, unless most others wait already behind the one that runs. A
+// negative number is no limit.
 func (q *Counter) Enter(key string, most int) bool {
 	if most < 0 {
 		return true

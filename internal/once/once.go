@@ -1,9 +1,10 @@
-// Package once executes jobs once, over all processes that share a coordinator's namespace and a store: it is what is common to
-// HTTP requests, gRPC calls and messages of a queue.
+// Package once executes jobs once, over all processes that share a coordinator's namespace and a
+// store: it is what is common to HTTP requests, gRPC calls and messages of a queue.
 //
-// A job is looked up by its key. If there is no answer, it gets the key's lock, is stored as Started, runs, and its record takes
-// that one's place, with the token of the lock. Those that come meanwhile wait for the lock, and find the record. Where a job is
-// Started and its lock is free, a process has died in between: the outcome is unknown.
+// A job is looked up by its key. If there is no answer, it gets the key's lock, is stored as
+// Started, runs, and its record takes that one's place, with the token of the lock. Those that come
+// meanwhile wait for the lock, and find the record. Where a job is Started and its lock is free, a
+// process has died in between: the outcome is unknown.
 package once
 
 import (
@@ -27,7 +28,8 @@ var (
 	ErrStale    = errors.New("idempotent: a later holder of the lock has stored a record")
 )
 
-// What Do returns if the job was not run. All other errors say that locks or the store are not available, or are coord.ErrHeld.
+// What Do returns if the job was not run. All other errors say that locks or the store are not
+// available, or are coord.ErrHeld.
 var (
 	ErrReused     = errors.New("idempotent: the ID belongs to another job")
 	ErrInProgress = errors.New("idempotent: another caller executes it")
@@ -53,11 +55,13 @@ type Machine struct {
 
 // A Job is executed once.
 type Job interface {
-	// Hold is called when the job's lock was granted, and Release, once, when it is to be given back.
+	// Hold is called when the job's lock was granted, and Release, once, when it is to be given
+	// back.
 	Hold(l coord.Lock)
 	Release()
 
-	// Run executes the job, between Hold and Release, and returns its record, see Encode. Nil: the outcome is not known.
+	// Run executes the job, between Hold and Release, and returns its record, see Encode. Nil: the
+	// outcome is not known.
 	Run(l coord.Lock) []byte
 }
 
@@ -68,7 +72,8 @@ type Result struct {
 	NotSaved error  // why the record of the run was not stored; Is ErrStale if the job was executed again elsewhere
 }
 
-// Do executes the job, unless it was before. ctx limits the wait, and not the run. Those that are answered have the lock no more.
+// Do executes the job, unless it was before. ctx limits the wait, and not the run. Those that are
+// answered have the lock no more.
 func (m *Machine) Do(ctx context.Context, key string, print Print, job Job) (Result, error) {
 	found, err := m.load(ctx, key)
 	if err != nil {
@@ -103,7 +108,8 @@ func (m *Machine) lock(ctx context.Context, key string) (coord.Lock, error) {
 	return m.Locks.Lock(ctx, LockPrefix+key)
 }
 
-// known returns how a job is answered that is not to be run, whatever holds the lock. ok is false if that remains to be seen.
+// known returns how a job is answered that is not to be run, whatever holds the lock. ok is false
+// if that remains to be seen.
 func known(found Record, print Print) (res Result, err error, ok bool) {
 	switch {
 	case found.State == 0:
@@ -129,7 +135,8 @@ func (m *Machine) locked(ctx context.Context, l coord.Lock, key string, print Pr
 		return Result{}, ErrUnknown
 	}
 	if err := m.Put(ctx, l, key, Encode(Started, print)); err != nil {
-		// It may have been stored all the same, and nothing has happened yet: that should be known, if it can be.
+		// It may have been stored all the same, and nothing has happened yet: that should be known,
+		// if it can be.
 		if !errors.Is(err, ErrStale) {
 			_ = m.Put(ctx, l, key, Encode(Failed, print))
 		}

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A record that is cut short, goes on where nothing follows, or has another version is not taken for one.
+// A record that is cut short, goes on where nothing follows, or has another version is not taken
+// for one.
 func TestDecode(t *testing.T) {
 	for state, payload := range map[State]string{Started: "", Failed: "", Answered: "answer", NotKept: ""} {
 		b := append(Encode(state, Print{1, 31: 2}), payload...)

@@ -1,10 +1,12 @@
-// Command overhead measures what metrics and spans cost the owner of a key. One process runs the same locks by turns, without them
-// and with each kind of them, which is scraped or collected every second:
+// Command overhead measures what metrics and spans cost the owner of a key. One process runs the
+// same locks by turns, without them and with each kind of them, which is scraped or collected every
+// second:
 //
 //	go run ./internal/overhead
 //
-// It fails if an owner's path with metrics takes more than 5 % more processor time than without, scrapes included. What it takes by the
-// clock depends on what else the machine does: the second row without metrics shows by how much.
+// It fails if an owner's path with metrics takes more than 5 % more processor time than without,
+// scrapes included. What it takes by the clock depends on what else the machine does: the second
+// row without metrics shows by how much.
 package main
 
 import (
@@ -21,8 +23,8 @@ import (
 // most is how much slower the owner's path may be with metrics.
 const most = 1.05
 
-// slices of a round: each variant runs for one slice after another, in turns, and is scraped in one of them. So it is scraped once in
-// each second that it runs.
+// slices of a round: each variant runs for one slice after another, in turns, and is scraped in one
+// of them. So it is scraped once in each second that it runs.
 const (
 	perRound = 10
 	slice    = 100 * time.Millisecond
@@ -78,7 +80,8 @@ type sum struct {
 func (s *sum) perWall() float64 { return float64(s.wall) / float64(s.n) }
 func (s *sum) perUsed() float64 { return float64(s.used) / float64(s.n) }
 
-// measure runs a work in all variants, and returns what each did in each round. The first round is not counted.
+// measure runs a work in all variants, and returns what each did in each round. The first round is
+// not counted.
 func measure(all []*variant, w work, rounds int) ([][]sum, error) {
 	n := 1
 	for took := time.Duration(0); took < slice/2; n *= 2 { // so many take a slice

@@ -27,7 +27,8 @@ const (
 	rounds   = 4
 )
 
-// instructions returns how many a Lock and Unlock of an owner's key takes in a variant, and how often it reads the clock.
+// instructions returns how many a Lock and Unlock of an owner's key takes in a variant, and how
+// often it reads the clock.
 func instructions(t *testing.T, name string) (n, reads float64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
@@ -44,8 +45,8 @@ func instructions(t *testing.T, name string) (n, reads float64) {
 	return float64(least.Steps) / calls, float64(least.Reads) / calls
 }
 
-// With metrics and spans on, a lock of an owner's key takes no more than 5 % more instructions than without. What a scrape takes comes
-// once in 15 s or so: the command counts it in.
+// With metrics and spans on, a lock of an owner's key takes no more than 5 % more instructions than
+// without. What a scrape takes comes once in 15 s or so: the command counts it in.
 func TestOwnersPath(t *testing.T) {
 	if race {
 		t.Skip("the race detector executes more")
@@ -108,7 +109,8 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// The variants run, and are scraped. Whether they cost too much is for TestOwnersPath, and for the command on a quiet machine.
+// The variants run, and are scraped. Whether they cost too much is for TestOwnersPath, and for the
+// command on a quiet machine.
 func TestMeasure(t *testing.T) {
 	all, done, err := open()
 	if err != nil {

@@ -53,7 +53,8 @@ var makers = []maker{
 	}},
 }
 
-// open starts a node of each variant, with options of its users but for the arbiter, which is in memory.
+// open starts a node of each variant, with options of its users but for the arbiter, which is in
+// memory.
 func open() (all []*variant, done func(), err error) {
 	done = func() {
 		for _, v := range all {
@@ -130,7 +131,8 @@ func fetch(ctx context.Context, c *http.Client, url string) error {
 	return err
 }
 
-// withOTel is the same with OpenTelemetry's SDK: it keeps metrics until they are collected, and drops spans once they have been written.
+// withOTel is the same with OpenTelemetry's SDK: it keeps metrics until they are collected, and
+// drops spans once they have been written.
 func withOTel(v *variant, o *coord.Options, opts *holdfastotel.Options) (func() error, error) {
 	reader := metric.NewManualReader()
 	opts.MeterProvider = metric.NewMeterProvider(metric.WithReader(reader))

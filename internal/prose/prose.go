@@ -74,8 +74,8 @@ func Packages(root string) (map[string]Style, error) {
 	return all, err
 }
 
-// Rooms returns the style of each directory of the root, with all that is below it: comments, of tests as well, and documents.
-// That of the files of the root is ".".
+// Rooms returns the style of each directory of the root, with all that is below it: comments, of
+// tests as well, and documents. That of the files of the root is ".".
 func Rooms(root string) (map[string]Style, error) {
 	all := make(map[string]Style)
 	room := func(file string) (string, error) {
@@ -115,8 +115,8 @@ func Rooms(root string) (map[string]Style, error) {
 	})
 }
 
-// Documents returns the style of each document of the root and of docs, without the changelog, which is
-// history. Lines are not counted: those of tables cannot be wrapped.
+// Documents returns the style of each document of the root and of docs, without the changelog,
+// which is history. Lines are not counted: those of tables cannot be wrapped.
 func Documents(root string) (map[string]Style, error) {
 	all := make(map[string]Style)
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {

@@ -21,8 +21,8 @@ const slots = 16384
 // busOffset is how far the port of the cluster bus is above the server's.
 const busOffset = 10000
 
-// StartCluster starts n primaries that share the slots, without replicas, and waits until they agree. They are stopped
-// when the test ends.
+// StartCluster starts n primaries that share the slots, without replicas, and waits until they
+// agree. They are stopped when the test ends.
 func StartCluster(t testing.TB, n int, args ...string) []*Server {
 	t.Helper()
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}, args...)
@@ -55,7 +55,8 @@ func StartClusterNode(t testing.TB, args ...string) *Server {
 	return start(t, Place{}, freeClusterAddr, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "5000"}, args...))
 }
 
-// FollowInCluster makes a server of StartClusterNode the replica of a primary of a cluster, and waits until it follows.
+// FollowInCluster makes a server of StartClusterNode the replica of a primary of a cluster, and
+// waits until it follows.
 func (s *Server) FollowInCluster(t testing.TB, primary *Server) {
 	t.Helper()
 	r := s.Client(t)
@@ -69,7 +70,8 @@ func (s *Server) FollowInCluster(t testing.TB, primary *Server) {
 	})
 }
 
-// FormCluster makes servers that were started with --cluster-enabled yes the primaries of a cluster, and waits until they agree.
+// FormCluster makes servers that were started with --cluster-enabled yes the primaries of a
+// cluster, and waits until they agree.
 func FormCluster(ctx context.Context, nodes []*Server) error {
 	n := len(nodes)
 	for i, s := range nodes {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A Proxy stands between clients and a server and can lose a reply: the request is executed, its client never hears of
-// it, and the connection breaks. It can break all connections, be pointed at another server, and be far away.
+// A Proxy stands between clients and a server and can lose a reply: the request is executed, its
+// client never hears of it, and the connection breaks. It can break all connections, be pointed at
+// another server, and be far away.
 type Proxy struct {
 	Addr string
 	Lost atomic.Int64 // replies lost so far
@@ -60,7 +61,8 @@ func (p *Proxy) Lose(text string) {
 	p.lose = bytes.ToLower([]byte(text))
 }
 
-// Point breaks all connections and sends those that are made from now on to another address, or nowhere if it is empty.
+// Point breaks all connections and sends those that are made from now on to another address, or
+// nowhere if it is empty.
 func (p *Proxy) Point(to string) {
 	p.mu.Lock()
 	p.to = to

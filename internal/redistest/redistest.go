@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Server is a redis-server process of its own, on a free port of the loopback interface, that keeps nothing on disk
-// unless its arguments say so. It can be killed and started again on the same port. On Linux it ends with the process that
-// started it, however that ends.
+// A Server is a redis-server process of its own, on a free port of the loopback interface, that
+// keeps nothing on disk unless its arguments say so. It can be killed and started again on the same
+// port. On Linux it ends with the process that started it, however that ends.
 type Server struct {
 	Addr  string
 	args  []string
@@ -41,8 +41,8 @@ type Place struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Start starts a server for a test and stops it when the test ends. Without a redis-server on the machine it skips the
-// test, except where CI is set: there it fails.
+// Start starts a server for a test and stops it when the test ends. Without a redis-server on the
+// machine it skips the test, except where CI is set: there it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, Place{}, freeAddr, args)
@@ -64,7 +64,8 @@ func start(t testing.TB, p Place, addr func() (string, error), args []string) *S
 	return s
 }
 
-// New starts a server with its files in dir. args are further arguments of redis-server, as in "--maxmemory", "1mb".
+// New starts a server with its files in dir. args are further arguments of redis-server, as in
+// "--maxmemory", "1mb".
 func New(dir string, args ...string) (*Server, error) {
 	return launch(Place{}, dir, freeAddr, args)
 }

@@ -67,7 +67,8 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	}
 }
 
-// A server that is killed while another process rewrites its file leaves none that writes to its directory.
+// A server that is killed while another process rewrites its file leaves none that writes to its
+// directory.
 func TestKill_EndsWhatTheServerForked(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("groups of processes are killed on Linux only")

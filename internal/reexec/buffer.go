@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// A Buffer keeps what several workers write to it. The zero value is empty; its methods are safe for concurrent use.
+// A Buffer keeps what several workers write to it. The zero value is empty; its methods are safe
+// for concurrent use.
 type Buffer struct {
 	mu  sync.Mutex // protects buf
 	buf bytes.Buffer

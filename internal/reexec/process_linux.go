@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Process is a program that was started and writes to a log. It dies with this process. Its methods are safe for concurrent
-// use.
+// A Process is a program that was started and writes to a log. It dies with this process. Its
+// methods are safe for concurrent use.
 type Process struct {
 	cmd   *exec.Cmd
 	in    io.Closer
@@ -19,7 +19,8 @@ type Process struct {
 	err   error // how it ended, valid then
 }
 
-// Again is Run of this same program, behind a command that becomes it, with its order in a variable.
+// Again is Run of this same program, behind a command that becomes it, with its order in a
+// variable.
 func Again(log string, in []string, variable, order string) (*Process, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,8 +77,8 @@ func (p *Process) Ended() (bool, error) {
 	}
 }
 
-// End lets the process end in order, which it does when its input ends, or by a signal. After the limit SIGQUIT shows in its log
-// where its goroutines are. End may be called again.
+// End lets the process end in order, which it does when its input ends, or by a signal. After the
+// limit SIGQUIT shows in its log where its goroutines are. End may be called again.
 func (p *Process) End(limit time.Duration, signals ...os.Signal) error {
 	_ = p.in.Close()
 	for _, s := range signals {

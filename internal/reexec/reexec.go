@@ -1,5 +1,5 @@
-// Package reexec starts the running program again as a worker, which gets its order in an environment
-// variable, and tasks by lines of JSON on its stdin.
+// Package reexec starts the running program again as a worker, which gets its order in an
+// environment variable, and tasks by lines of JSON on its stdin.
 package reexec
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A Worker is a process that was started. The caller waits for Cmd after Out has ended. It reads Out itself, or gives the
-// worker tasks.
+// A Worker is a process that was started. The caller waits for Cmd after Out has ended. It reads
+// Out itself, or gives the worker tasks.
 type Worker struct {
 	Cmd *exec.Cmd
 	In  io.WriteCloser // its stdin
@@ -27,8 +27,8 @@ type Worker struct {
 	replies *json.Decoder
 }
 
-// Start starts a worker with the arguments, and the order, as JSON, in the variable. When ctx ends, the worker's stdin
-// does, which makes it end by itself; if it has not after grace, it is killed.
+// Start starts a worker with the arguments, and the order, as JSON, in the variable. When ctx ends,
+// the worker's stdin does, which makes it end by itself; if it has not after grace, it is killed.
 func Start(ctx context.Context, variable string, order any, stderr io.Writer, grace time.Duration, args ...string) (*Worker, error) {
 	text, err := json.Marshal(order)
 	if err != nil {

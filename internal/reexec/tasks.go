@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// Tasks are what the workers of a program can be told to do, by name. H is what a worker keeps from task to task. The zero
-// value has none.
+// Tasks are what the workers of a program can be told to do, by name. H is what a worker keeps from
+// task to task. The zero value has none.
 type Tasks[H any] struct {
 	byName map[string]func(context.Context, H, json.RawMessage) (any, error)
 }
 
-// A Task is one of them: the parent gives a T, and the worker answers with an A. Both travel as JSON.
+// A Task is one of them: the parent gives a T, and the worker answers with an A. Both travel as
+// JSON.
 type Task[T, A any] struct{ name string }
 
 // Add adds a task. It is for the variables of packages: it panics if another task has the name.
@@ -66,15 +67,17 @@ func NewLine(in io.Reader, out io.Writer) *Line {
 	return &Line{json.NewDecoder(in), json.NewEncoder(out)}
 }
 
-// At tells the parent that done of total parts of the task under way were done. The task's goroutine calls it.
+// At tells the parent that done of total parts of the task under way were done. The task's
+// goroutine calls it.
 func (l *Line) At(done, total int) {
 	_ = l.out.Encode(reply{Step: &step{done, total}}) // a parent that is gone has closed the input
 }
 
 var errStopped = errors.New("stopped by the end of the input")
 
-// Serve does the tasks of a line, one after the other, until its input ends. Then it cancels the context of the task under
-// way, and ends the process if the task has not returned after grace: that has no parent to answer to.
+// Serve does the tasks of a line, one after the other, until its input ends. Then it cancels the
+// context of the task under way, and ends the process if the task has not returned after grace:
+// that has no parent to answer to.
 func (ts *Tasks[H]) Serve(l *Line, host H, grace time.Duration) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -116,8 +119,8 @@ func (ts *Tasks[H]) Serve(l *Line, host H, grace time.Duration) error {
 	return nil
 }
 
-// Do gives a worker the task and waits for its answer. It kills a worker of which nothing is heard for w.Limit. One goroutine
-// at a time gives a worker tasks.
+// Do gives a worker the task and waits for its answer. It kills a worker of which nothing is heard
+// for w.Limit. One goroutine at a time gives a worker tasks.
 func (t Task[T, A]) Do(w *Worker, with T) (a A, err error) {
 	text, err := json.Marshal(with)
 	if err != nil {

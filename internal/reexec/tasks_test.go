@@ -106,7 +106,8 @@ func TestTask_EndsWithTheWorker(t *testing.T) {
 	}
 }
 
-// A worker that says nothing for its limit is killed, and a task that does not end with its context ends with the process.
+// A worker that says nothing for its limit is killed, and a task that does not end with its context
+// ends with the process.
 func TestTask_AWorkerThatHangs(t *testing.T) {
 	w := startTasks(t)
 	if n, err := addTask.Do(w, 1); n != 1 || err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // inClone makes a release of HEAD in a clone, and then brings the commit and the tags into the
-// repository. What fails or is interrupted before has changed nothing there, and what is edited there
-// meanwhile is not in the release. With dry it brings nothing.
+// repository. What fails or is interrupted before has changed nothing there, and what is edited
+// there meanwhile is not in the release. With dry it brings nothing.
 func inClone(ctx context.Context, root, version string, dry bool, check func(ctx context.Context, root, version string) error) (tags []string, err error) {
 	if err := refuse(ctx, root, version, dry); err != nil {
 		return nil, err

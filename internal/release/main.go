@@ -70,7 +70,8 @@ var (
 )
 
 // release sets the version everywhere, checks the result, and makes a commit and the tags. It
-// returns the names of the tags. It is for a clone: what it has changed when it fails is left there.
+// returns the names of the tags. It is for a clone: what it has changed when it fails is left
+// there.
 func release(ctx context.Context, root, version string, check func(ctx context.Context, root, version string) error) (tags []string, err error) {
 	all, err := Modules(ctx, root)
 	if err != nil {
@@ -109,8 +110,8 @@ func tagHead(ctx context.Context, root, version, tag string) error {
 	return err
 }
 
-// tagCommands tags the commands at a commit beside the branch, in which they replace nothing: the branch
-// keeps the replacements.
+// tagCommands tags the commands at a commit beside the branch, in which they replace nothing: the
+// branch keeps the replacements.
 func tagCommands(ctx context.Context, root, version string, commands []Module) error {
 	for _, m := range commands {
 		if err := m.unreplace(ctx, filepath.Join(root, m.Dir, "go.mod")); err != nil {
@@ -142,8 +143,8 @@ func changelog(file, version string) error {
 	return os.WriteFile(file, []byte(strings.Replace(string(text), "\n## [Unreleased]\n", section, 1)), 0o644)
 }
 
-// check builds every module that a release changes, runs nodes beside those of the last release, and
-// compares APIs.
+// check builds every module that a release changes, runs nodes beside those of the last release,
+// and compares APIs.
 func check(ctx context.Context, root, version string, apart bool) error {
 	all, err := Modules(ctx, root)
 	if err != nil {

@@ -35,7 +35,8 @@ func (m Module) Tag(version string) string {
 	return m.Dir + "/" + version
 }
 
-// IsCommand reports whether the module is a program that is installed with its version: go install refuses one that replaces others.
+// IsCommand reports whether the module is a program that is installed with its version: go install
+// refuses one that replaces others.
 func (m Module) IsCommand() bool { return strings.HasPrefix(m.Dir, "cmd/") }
 
 // unreleased are the modules that only this repository uses.
@@ -131,7 +132,8 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
-	// What a clone has in common with one of before is not compiled again: its directory is in no package.
+	// What a clone has in common with one of before is not compiled again: its directory is in no
+	// package.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+goflags()+" -trimpath")
 	out, err := cmd.Output()
 	if err != nil {

@@ -27,7 +27,8 @@ func Root() (string, error) {
 	}
 }
 
-// GoFiles calls f with each Go file below root, those in testdata and in hidden directories left out. It ends with the first error.
+// GoFiles calls f with each Go file below root, those in testdata and in hidden directories left
+// out. It ends with the first error.
 func GoFiles(root string, f func(file string) error) error {
 	return filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		switch {

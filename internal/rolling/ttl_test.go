@@ -67,9 +67,10 @@ func (d *deployed) replaced() {
 	}
 }
 
-// TestSessionTTL replaces the processes of a service, one after another, by those of a deployment with a longer SessionTTL, and so
-// a longer Grace, and then back. All lock the same keys meanwhile, and each has a lock for all of its life. No Lock fails, no lock is
-// lost, and no two callers have a key at the same time.
+// TestSessionTTL replaces the processes of a service, one after another, by those of a deployment
+// with a longer SessionTTL, and so a longer Grace, and then back. All lock the same keys meanwhile,
+// and each has a lock for all of its life. No Lock fails, no lock is lost, and no two callers have
+// a key at the same time.
 func TestSessionTTL(t *testing.T) {
 	takes.Seconds(t)
 	program := filepath.Join(t.TempDir(), "member")

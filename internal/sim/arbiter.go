@@ -73,8 +73,8 @@ func (s *server) settings() fallback.Settings {
 	return fallback.Settings{Namespace: namespace, Partitions: partitions, Grace: s.grace, Lease: time.Millisecond}
 }
 
-// failover makes the arbiter another server, with the state of the snapshot, or with nothing for a nil one. If deposed,
-// the one before goes on, for those clients that are told to believe in it.
+// failover makes the arbiter another server, with the state of the snapshot, or with nothing for a
+// nil one. If deposed, the one before goes on, for those clients that are told to believe in it.
 func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	if s.books != nil {
 		s.failoverBook(nil)
@@ -103,7 +103,8 @@ func (s *server) rewind(to *fallback.Snapshot) {
 	s.rewound = time.Now()
 }
 
-// startWith makes the arbiter another server with the data of a backup, in which sessions may be missing that have counted.
+// startWith makes the arbiter another server with the data of a backup, in which sessions may be
+// missing that have counted.
 func (s *server) startWith(backup *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
@@ -188,7 +189,8 @@ func (c *client) note() {
 	}
 }
 
-// wasRough reports whether a request that the node has made since then may be lost, executed again, or late.
+// wasRough reports whether a request that the node has made since then may be lost, executed again,
+// or late.
 func (c *client) wasRough(since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
 func ofOther(p uint32) bool { return p%2 == 1 }
 
-// failoverPart makes the server of some partitions another one, with what the snapshot has of them. The one before goes on, for those
-// clients that are told to believe in it.
+// failoverPart makes the server of some partitions another one, with what the snapshot has of them.
+// The one before goes on, for those clients that are told to believe in it.
 func (s *server) failoverPart(to *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
@@ -32,8 +32,8 @@ func (s *server) failoverTable(to *fallback.Snapshot) {
 	s.tabled[0], s.tabled[1] = time.Now(), s.tabled[0]
 }
 
-// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there are
-// two.
+// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there
+// are two.
 func (w *world) fail(to *fallback.Snapshot) {
 	if !w.cfg.Spread {
 		w.s.failover(to, false)
@@ -43,7 +43,8 @@ func (w *world) fail(to *fallback.Snapshot) {
 	w.s.failoverPart(to)
 }
 
-// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those of one server.
+// Spread implements [fallback.Spreader]. In every other run a node takes the partitions for those
+// of one server.
 func (n *space) Spread() bool {
 	cfg := n.c.w.cfg
 	switch {

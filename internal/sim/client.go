@@ -91,8 +91,8 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 	}
 }
 
-// manner draws how a holder works: for how long, whether it stops when it is told that the lock is lost, and for how long it goes on as
-// a reader, if that is not negative.
+// manner draws how a holder works: for how long, whether it stops when it is told that the lock is
+// lost, and for how long it goes on as a reader, if that is not negative.
 func (s *start) manner(rng *rand.Rand, up func(time.Duration) time.Duration) (work time.Duration, heed bool, down time.Duration) {
 	step := s.n.w.t(20 * time.Millisecond)
 	work, down = step*time.Duration(rng.IntN(2)), -1
@@ -109,7 +109,8 @@ func (s *start) manner(rng *rand.Rand, up func(time.Duration) time.Duration) (wo
 	return work, heed, down
 }
 
-// use works with a lock, and unlocks it, or makes it one for reading first, for the time down, unless that is negative.
+// use works with a lock, and unlocks it, or makes it one for reading first, for the time down,
+// unless that is negative.
 func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Hold, work, down time.Duration, heed bool) {
 	w := s.n.w
 	g := w.h.granted(s, key, l, called)
@@ -162,7 +163,8 @@ func (s *start) unlock(key string, g *grant, hold *history.Hold, end func() erro
 	}
 }
 
-// downgrade makes a lock one for reading, and reads for a time. It reports false if the lock is what it was.
+// downgrade makes a lock one for reading, and reads for a time. It reports false if the lock is
+// what it was.
 func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold, work time.Duration) bool {
 	w := s.n.w
 	ctx, cancel := context.WithTimeout(s.ctx, w.t(5*time.Second))
@@ -218,7 +220,8 @@ func (s *start) share(ctx context.Context, number int, key string, permits bool,
 	s.shareFor(ctx, number, key, n, try, heed, work)
 }
 
-// inParts uses permits, and then parts of the block that the process has kept of them, at the same time.
+// inParts uses permits, and then parts of the block that the process has kept of them, at the same
+// time.
 func (s *start) inParts(ctx context.Context, number int, key string, rng *rand.Rand, up func(time.Duration) time.Duration) {
 	s.shareFor(ctx, number, key, 2+rng.IntN(semaphore-1), false, false, 0)
 	var parts sync.WaitGroup
@@ -296,7 +299,8 @@ func (s *start) read(ctx context.Context, number int, key string, u *use, try bo
 	return call, l.Unlock, err
 }
 
-// several locks some keys together, some of them for reading, and unlocks each when it has worked with it.
+// several locks some keys together, some of them for reading, and unlocks each when it has worked
+// with it.
 func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func(time.Duration) time.Duration) {
 	w := s.n.w
 	var claims []coord.Claim
@@ -349,7 +353,8 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 	work.Wait()
 }
 
-// inOrder returns the claims in the order in which they are waited for: see coord.Coordinator.LockAll.
+// inOrder returns the claims in the order in which they are waited for: see
+// coord.Coordinator.LockAll.
 func inOrder(claims []coord.Claim) []circle.Claim {
 	all := make([]circle.Claim, len(claims))
 	for i, c := range claims {

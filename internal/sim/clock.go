@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// clock is a node's own: it may run fast or slow, and the node may stand still. Package coord looks at it whenever it wants
-// to know the time; what else a node does is delayed where it meets the network, the arbiter, and its clients.
+// clock is a node's own: it may run fast or slow, and the node may stand still. Package coord looks
+// at it whenever it wants to know the time; what else a node does is delayed where it meets the
+// network, the arbiter, and its clients.
 type clock struct {
 	begin time.Time
 	rate  float64 // seconds of this clock per second
@@ -31,8 +32,8 @@ func newClock(rate float64, seed1, seed2 uint64) *clock {
 	return &clock{begin: time.Now(), rate: rate, rng: rand.New(rand.NewPCG(seed1, seed2)), still: func(_, _ time.Time) {}}
 }
 
-// stand makes the node stand still, at once or when it has read its clock so many times: then that is the moment between
-// the check of a deadline and what is done because of it.
+// stand makes the node stand still, at once or when it has read its clock so many times: then that
+// is the moment between the check of a deadline and what is done because of it.
 func (c *clock) stand(d time.Duration, reads int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +144,8 @@ func (c *clock) wait() {
 // through: it stood still until now, or its wall clock stepped.
 func (c *clock) holdsOld(begin time.Time) bool { return c.stoodSince(begin, 0) || c.jumped() }
 
-// stoodSince tells whether the node has stood still since a moment, and has not been running again for long.
+// stoodSince tells whether the node has stood still since a moment, and has not been running again
+// for long.
 func (c *clock) stoodSince(t time.Time, within time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// conn is one end of a connection. Bytes arrive in order, each write after a while of its own; while the link is cut they
-// wait, as TCP goes on trying.
+// conn is one end of a connection. Bytes arrive in order, each write after a while of its own;
+// while the link is cut they wait, as TCP goes on trying.
 type conn struct {
 	here, there *host
 	other       *conn
@@ -45,7 +45,8 @@ func (h *half) poke() {
 	}
 }
 
-// wait makes the reader look at a moment, or at its deadline, whichever is first; the zero time is no moment. h.mu is held.
+// wait makes the reader look at a moment, or at its deadline, whichever is first; the zero time is
+// no moment. h.mu is held.
 func (h *half) wait(at time.Time) {
 	if !h.deadline.IsZero() && (at.IsZero() || h.deadline.Before(at)) {
 		at = h.deadline

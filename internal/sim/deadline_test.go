@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// A process that stood still may ask for a lock's context before its timers have fired: the lock is not in force, and the context has
-// ended, whatever the mode.
+// A process that stood still may ask for a lock's context before its timers have fired: the lock is
+// not in force, and the context has ended, whatever the mode.
 func TestScenarios_AContextIsAskedForPastItsDeadline(t *testing.T) {
 	if !wire.Clocks {
 		t.Skip("nodes have clocks of their own with the build tag simulation only")

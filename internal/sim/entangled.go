@@ -17,7 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
-// A task locks some keys one after another, in any order, so that tasks wait for each other in circles.
+// A task locks some keys one after another, in any order, so that tasks wait for each other in
+// circles.
 type task struct {
 	by    *start
 	label string
@@ -170,7 +171,8 @@ func (h *judge) waits(x *task, key circle.Claim) (done func()) {
 	}
 }
 
-// wants notes that a caller wants to write, and waits if it has to, or only tries; until done is called.
+// wants notes that a caller wants to write, and waits if it has to, or only tries; until done is
+// called.
 func (h *judge) wants(by *start, key string, tries bool) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,8 +206,8 @@ func (h *judge) ends(had *stay) {
 	}
 }
 
-// toldOf checks the circle that a task was told of, if it was: there must have been a time at which each task of it waited for the key, and
-// had the one for which the task before it waited.
+// toldOf checks the circle that a task was told of, if it was: there must have been a time at which
+// each task of it waited for the key, and had the one for which the task before it waited.
 func (h *judge) toldOf(x *task, err error) {
 	d, ok := errors.AsType[*coord.DeadlockError](err)
 	if !ok {
@@ -269,7 +271,8 @@ func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 	}) || h.behindRest(w.Key, w.Session, from)
 }
 
-// wrote tells how long ago the last callers that wanted to write a key came and ended, counted from a time.
+// wrote tells how long ago the last callers that wanted to write a key came and ended, counted from
+// a time.
 func (h *judge) wrote(key string, from time.Time) string {
 	var text strings.Builder
 	all := h.tasks.writers[key]
@@ -282,7 +285,8 @@ func (h *judge) wrote(key string, from time.Time) string {
 	return "counted from the last of them:" + text.String()
 }
 
-// in returns the task's wait and its hold by which it is part of a circle, nil for what is not known.
+// in returns the task's wait and its hold by which it is part of a circle, nil for what is not
+// known.
 func (x *task) in(w coord.DeadlockWait) (parts [2]*stay) {
 	if x == nil || len(x.waits) == 0 {
 		return parts

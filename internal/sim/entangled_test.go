@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/circle"
 )
 
-// TestCircles: without faults tasks get into circles, which are found; if no process looks for them they last, and the judge tells (I8).
+// TestCircles: without faults tasks get into circles, which are found; if no process looks for them
+// they last, and the judge tells (I8).
 func TestCircles(t *testing.T) {
 	for _, blind := range []bool{false, true} {
 		found, missed := 0, 0
@@ -35,7 +36,8 @@ func TestCircles(t *testing.T) {
 	}
 }
 
-// TestCircles_BehindAWriter: the judge notices readers that were told of each other though there was no writer.
+// TestCircles_BehindAWriter: the judge notices readers that were told of each other though there
+// was no writer.
 func TestCircles_BehindAWriter(t *testing.T) {
 	begin := time.Now()
 	at := func(second int) time.Time { return begin.Add(time.Duration(second) * time.Second) }

@@ -33,7 +33,8 @@ func (l *timeline) run(end time.Time) {
 	time.Sleep(time.Until(end))
 }
 
-// schedule does things to the nodes, the network and the arbiter, until the time with faults is over.
+// schedule does things to the nodes, the network and the arbiter, until the time with faults is
+// over.
 func (w *world) schedule(plan []Fault) {
 	for _, f := range plan {
 		w.times.at(w.begin.Add(f.At), func() { w.inject(f) })
@@ -171,7 +172,8 @@ func (w *world) inject(f Fault) {
 	}
 }
 
-// answers is for how long a deposed server answers: a little less than delta, which is a tenth of T here.
+// answers is for how long a deposed server answers: a little less than delta, which is a tenth of T
+// here.
 func (w *world) answers() time.Duration { return w.cfg.TTL * 19 / 200 }
 
 // mislead makes a node take a deposed server for the present one, for as long as that answers, or
@@ -196,7 +198,8 @@ func (w *world) mislead(s *start, f Fault, set func(x *weather, is bool)) {
 	flip(true)
 }
 
-// failover makes the arbiter what it was. Some nodes still believe in the one before for a while, which is less than Q - T - M.
+// failover makes the arbiter what it was. Some nodes still believe in the one before for a while,
+// which is less than Q - T - M.
 func (w *world) failover(become func(), f Fault) {
 	if w.hasty(f.Ahead) {
 		w.say("failover: not now")

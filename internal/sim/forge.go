@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// forge sends messages that only the arbiter should send, ten times per tenth of a session's life until the end. They name
-// holds that are in force, as a stranger can know by listening to what is published.
+// forge sends messages that only the arbiter should send, ten times per tenth of a session's life
+// until the end. They name holds that are in force, as a stranger can know by listening to what is
+// published.
 func (w *world) forge(end time.Time) {
 	if time.Now().After(end) {
 		return
@@ -69,8 +70,9 @@ func liesAbout(s *start, key string) (lies []fallback.Message) {
 	return lies
 }
 
-// rowsLost: keys that a node has rest on their new owner, which has imported them. Then the arbiter loses their rows, the owner reclaims
-// its partitions, and when Grace is over a stranger says that the keys were released.
+// rowsLost: keys that a node has rest on their new owner, which has imported them. Then the arbiter
+// loses their rows, the owner reclaims its partitions, and when Grace is over a stranger says that
+// the keys were released.
 func rowsLost(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 20, script: func(w *world) {
 		time.Sleep(15 * time.Second)

@@ -17,8 +17,8 @@ import (
 // missedAfter is for how long a node has to be silent until others drop it from their membership.
 const missedAfter = 5 * time.Second
 
-// gossip is one node's, as memberlist behaves: news spread within some gossip intervals, an unheard node is missed
-// after a while, and never asked again by itself.
+// gossip is one node's, as memberlist behaves: news spread within some gossip intervals, an unheard
+// node is missed after a while, and never asked again by itself.
 type gossip struct {
 	h      *host
 	name   string
@@ -101,7 +101,8 @@ func (g *gossip) says() ([]byte, uint64) {
 // later does f once the news have spread.
 func (g *gossip) later(f func()) { time.AfterFunc(g.h.net.spread(), f) }
 
-// meets tells whether two nodes hear each other, directly or through a third one that is asked to probe.
+// meets tells whether two nodes hear each other, directly or through a third one that is asked to
+// probe.
 func (n *network) meets(a, b *host) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,8 +196,8 @@ func (g *gossip) Shutdown() error {
 	return nil
 }
 
-// probe is what all nodes do all the time: a node that has not been heard for missedAfter is dropped, and what was missed
-// is told again. To be called every second or some.
+// probe is what all nodes do all the time: a node that has not been heard for missedAfter is
+// dropped, and what was missed is told again. To be called every second or some.
 func (n *network) probe(now time.Time) {
 	n.mu.Lock()
 	var all []*gossip

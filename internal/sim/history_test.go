@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
-// What clients of real coordinators have seen of all modes is what locks could do. With one more hold in it, where another one is
-// in force, it is not.
+// What clients of real coordinators have seen of all modes is what locks could do. With one more
+// hold in it, where another one is in force, it is not.
 func TestHistoriesOfAllModes(t *testing.T) {
 	r := simulate(t, Config{Seed: 1, TTL: 10 * time.Second, Nodes: 3, Clients: 4, Keys: 2, Think: 400 * time.Millisecond, Length: 12, History: true})
 	if len(r.Bad) > 0 {

@@ -16,7 +16,8 @@ import (
 // won is an epoch of a partition.
 type won struct{ partition, epoch uint32 }
 
-// saidDead is called at the moment when the arbiter says that a session is dead: its node must have known (I3).
+// saidDead is called at the moment when the arbiter says that a session is dead: its node must have
+// known (I3).
 func (w *world) saidDead(id string) {
 	for _, s := range w.running() {
 		if mine, until := wire.Session(s.c); mine == id && !lease.Past(until, s.h.read()) {
@@ -32,8 +33,8 @@ func (w *world) hasBuried(id string) {
 	w.dead[id] = true
 }
 
-// acquired is called at the moment when a partition is given to a session: no other one was ever given it at that epoch (I6), and
-// no other one may grant its keys (I4).
+// acquired is called at the moment when a partition is given to a session: no other one was ever
+// given it at that epoch (I6), and no other one may grant its keys (I4).
 func (w *world) acquired(partition, epoch uint32, by string) {
 	w.mu.Lock()
 	e := won{partition, epoch}
@@ -54,9 +55,10 @@ func (w *world) acquired(partition, epoch uint32, by string) {
 	}
 }
 
-// taken is called at the moment when something is taken from a session, or given to one, at the arbiter: it must not be in Grace
-// (I7). e is not nil if processes are observers. Grace begins when something is looked at, so it ends no earlier than Q after the server was changed. The arbiter counts
-// in whole milliseconds. The server's clock is that of the world.
+// taken is called at the moment when something is taken from a session, or given to one, at the
+// arbiter: it must not be in Grace (I7). e is not nil if processes are observers. Grace begins when
+// something is looked at, so it ends no earlier than Q after the server was changed. The arbiter
+// counts in whole milliseconds. The server's clock is that of the world.
 func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
 	w.takenAfter(w.s.grace, e, deposed, format, args...)
 	tabled := w.s.tabled[0]
@@ -112,8 +114,9 @@ func (w *world) hasty(ahead time.Duration) bool {
 	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 
-// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table of the owner at the epoch that
-// the record still has (I5). Not in Grace, and not until everything from before has lapsed or been reclaimed.
+// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table
+// of the owner at the epoch that the record still has (I5). Not in Grace, and not until everything
+// from before has lapsed or been reclaimed.
 func (w *world) rests(key string) {
 	w.s.swap.RLock()
 	since := w.s.since

@@ -35,8 +35,9 @@ func TestInvariantsCanFail(t *testing.T) {
 	}
 }
 
-// rowless: an owner has left, and written the rows of its holders; one of which is removed. The nodes cannot reach each other, so that
-// the holder's does not own the partition at once, when no row is needed.
+// rowless: an owner has left, and written the rows of its holders; one of which is removed. The
+// nodes cannot reach each other, so that the holder's does not own the partition at once, when no
+// row is needed.
 func rowless(w *world, remove bool) {
 	key, id, unlock := remoteHold(w)
 	for _, n := range w.nodes {

@@ -44,7 +44,8 @@ type use struct {
 	n int // permits; 0: it is a reader
 }
 
-// grant is a lock as its holder sees it: from Lock's return to the call of Unlock, or until its context has ended.
+// grant is a lock as its holder sees it: from Lock's return to the call of Unlock, or until its
+// context has ended.
 type grant struct {
 	by       *start
 	ctx      context.Context
@@ -58,7 +59,8 @@ type grant struct {
 	beside     []uint64 // tokens of readers that were let in meanwhile
 }
 
-// newJudge returns one for sessions of that length. Processes that have stood still get some time to notice what happened meanwhile.
+// newJudge returns one for sessions of that length. Processes that have stood still get some time
+// to notice what happened meanwhile.
 func newJudge(ttl time.Duration) *judge {
 	return &judge{keys: make(map[string]*past), breaks: make(map[coord.Fence]bool), begin: time.Now(), ttl: ttl, slack: ttl/4 + 50*time.Millisecond}
 }
@@ -83,8 +85,9 @@ func (h *judge) of(key string) *past {
 	return k
 }
 
-// end is a context that tells without a look at the clock whether the lock has ended. The judge asks under its mutex, also for a process
-// whose clock stands still: virtual time would stand still with it.
+// end is a context that tells without a look at the clock whether the lock has ended. The judge
+// asks under its mutex, also for a process whose clock stands still: virtual time would stand still
+// with it.
 type end struct{ context.Context }
 
 func endOf(l interface{ Context() context.Context }) context.Context {
@@ -166,14 +169,16 @@ func (h *judge) downgraded(key string, g *grant, u *use) {
 	h.shares(key, u)
 }
 
-// downgrading notes that the holder is about to make its lock one for reading. Readers may be let in before it knows that it is one.
+// downgrading notes that the holder is about to make its lock one for reading. Readers may be let
+// in before it knows that it is one.
 func (h *judge) downgrading(g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g.downgrades = true
 }
 
-// notDowngraded notes that a lock is what it was, or has been lost since: no reader may have been let in while it was in force.
+// notDowngraded notes that a lock is what it was, or has been lost since: no reader may have been
+// let in while it was in force.
 func (h *judge) notDowngraded(key string, g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,8 +237,9 @@ func (h *judge) shares(key string, u *use) {
 	k.read = max(k.read, u.token)
 }
 
-// excused tells whether the holder cannot know that it has lost the lock, because its process stands still or did so a moment
-// ago, after Lock was called. No lock can help that: this is what tokens are for.
+// excused tells whether the holder cannot know that it has lost the lock, because its process
+// stands still or did so a moment ago, after Lock was called. No lock can help that: this is what
+// tokens are for.
 func (h *judge) excused(g *grant) bool { return g.by.h.stoodSince(g.called, h.slack) }
 
 // releasing notes that the holder is about to unlock.
@@ -243,7 +249,8 @@ func (h *judge) releasing(g *grant) {
 	g.released = true
 }
 
-// write is a write to the resource that the key protects, by a process that may have lost the lock meanwhile.
+// write is a write to the resource that the key protects, by a process that may have lost the lock
+// meanwhile.
 func (h *judge) write(key string, g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// A reader may be let in before the caller knows that its lock is one for reading, and not if it does not become one.
+// A reader may be let in before the caller knows that its lock is one for reading, and not if it
+// does not become one.
 func TestJudge_ReadersOfADowngrade(t *testing.T) {
 	for name, x := range map[string]struct {
 		reader uint64 // its token
@@ -45,8 +46,8 @@ func TestJudge_ReadersOfADowngrade(t *testing.T) {
 	}
 }
 
-// A process that stood still for a moment has some time to notice what it has lost: its permits count before, unless they have
-// ended, and after that.
+// A process that stood still for a moment has some time to notice what it has lost: its permits
+// count before, unless they have ended, and after that.
 func TestJudge_PermitsOfAProcessThatStoodStill(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		h := newJudge(10 * time.Second)

@@ -57,13 +57,15 @@ var spared = map[string]string{
 // observed are guards of processes that are observers: each run has some.
 var observed = []string{"SameBeat", "BeatUnique", "GraceLook", "GraceAnew"}
 
-// traced are guards without which a run diverges from what package spec allows. ADR 0024 says which others cannot, and what notices those.
+// traced are guards without which a run diverges from what package spec allows. ADR 0024 says which
+// others cannot, and what notices those.
 var traced = []string{
 	"Absent", "Announced", "Covered", "Dead", "Downgrades", "Epoch", "Freeze", "Grace", "Hearsay", "Identity", "Import", "Lapse", "Listed",
 	"Modes", "OnItsWay", "Promised", "VoteLate", "Votes", "Waits",
 }
 
-// TestMutants takes out one guard after another. Each time something has to go wrong: it proves that the simulation can fail.
+// TestMutants takes out one guard after another. Each time something has to go wrong: it proves
+// that the simulation can fail.
 func TestMutants(t *testing.T) {
 	var names []string
 	for name := range guard.All {
@@ -94,7 +96,8 @@ func TestMutants_Diverge(t *testing.T) {
 	}
 }
 
-// seek runs without a guard until something goes wrong that is told by a line with the text, or patience ends.
+// seek runs without a guard until something goes wrong that is told by a line with the text, or
+// patience ends.
 func seek(t *testing.T, name, text string) (n int, found bool) {
 	*guard.All[name] = false
 	defer func() { *guard.All[name] = true }()
@@ -125,7 +128,8 @@ func seek(t *testing.T, name, text string) (n int, found bool) {
 	return n, false
 }
 
-// unguarded is simulate of a core that lacks a guard: what its tables do not allow is one more thing that goes wrong.
+// unguarded is simulate of a core that lacks a guard: what its tables do not allow is one more
+// thing that goes wrong.
 func unguarded(t *testing.T, cfg Config) Result {
 	var mu sync.Mutex // protects illegal
 	var illegal []string
@@ -141,8 +145,8 @@ func unguarded(t *testing.T, cfg Config) Result {
 	return r
 }
 
-// TestShrink makes a long story short, writes it down, and runs it again from the file, as -sim.plan does: it fails in the same
-// way, and no more once the guard is back.
+// TestShrink makes a long story short, writes it down, and runs it again from the file, as
+// -sim.plan does: it fails in the same way, and no more once the guard is back.
 func TestShrink(t *testing.T) {
 	guard.Grace = false
 	defer func() { guard.Grace = true }()

@@ -19,7 +19,8 @@ var (
 	errReset       = errors.New("sim: connection reset by peer")
 )
 
-// network is what connects the hosts. Each pair of hosts has a link that can be cut, in one direction or in both.
+// network is what connects the hosts. Each pair of hosts has a link that can be cut, in one
+// direction or in both.
 type network struct {
 	mu      sync.Mutex // protects what follows; nothing blocks while it is held
 	rng     *rand.Rand
@@ -37,7 +38,8 @@ func newNetwork(seed uint64) *network {
 	}
 }
 
-// host is a node's place in the network, for one start of it. It implements [wire.Host] and [gossiphost.Host].
+// host is a node's place in the network, for one start of it. It implements [wire.Host] and
+// [gossiphost.Host].
 type host struct {
 	net    *network
 	addr   string
@@ -174,8 +176,8 @@ func (n *network) late() time.Duration {
 // usual is how long something is on its way, on average, unless there is a reason why it is longer.
 const usual = time.Millisecond
 
-// latency draws one. The usual ones are whole milliseconds, none among them, so that many things happen at the same moment: each moment
-// costs a simulation as much as what happens in it.
+// latency draws one. The usual ones are whole milliseconds, none among them, so that many things
+// happen at the same moment: each moment costs a simulation as much as what happens in it.
 func latency(r *rand.Rand, most time.Duration) time.Duration {
 	if most == usual {
 		return time.Duration(r.Int64N(3)) * time.Millisecond

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A book is a server that keeps records, with a clock that tells nothing. Processes are observers: see docs/protocol.md, A store without a clock.
+// A book is a server that keeps records, with a clock that tells nothing. Processes are observers:
+// see docs/protocol.md, A store without a clock.
 type book struct {
 	name    string
 	ahead   time.Duration // by how much its clock is

@@ -19,8 +19,9 @@ type twoArbiters struct {
 	moves  bool // its nodes take the places of the first one's, one after the other: the address in the program changed
 }
 
-// config: two nodes of another arbiter reach the nodes of this one, and their gossip. No key has two holders among the nodes
-// of one arbiter, and each cluster comes to rest without the other's nodes.
+// config: two nodes of another arbiter reach the nodes of this one, and their gossip. No key has
+// two holders among the nodes of one arbiter, and each cluster comes to rest without the other's
+// nodes.
 func (kind twoArbiters) config(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 4, Keys: 4, script: func(w *world) {
 		time.Sleep(15 * time.Second)
@@ -96,7 +97,8 @@ func (w *world) stranger(arbiter fallback.Arbiter, number int, seeds []string) *
 	return x
 }
 
-// leave ends the process. It must have heard of nodes of the other arbiter, and have none of them as a member.
+// leave ends the process. It must have heard of nodes of the other arbiter, and have none of them
+// as a member.
 func (x *stranger) leave() {
 	defer x.h.bury()
 	defer x.h.die()

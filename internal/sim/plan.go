@@ -43,7 +43,8 @@ const (
 // kinds are what the plan is drawn from: what is there twice comes twice as often.
 var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late, forge, part, part}
 
-// Fault is something that is done to nodes, network or arbiter. Which of its fields count depends on its kind.
+// Fault is something that is done to nodes, network or arbiter. Which of its fields count depends
+// on its kind.
 type Fault struct {
 	At    time.Duration // since the beginning
 	Kind  kind

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// savedRun is a run as it is written down, to be read by people and to be run again. Times are since the beginning.
+// savedRun is a run as it is written down, to be read by people and to be run again. Times are
+// since the beginning.
 type savedRun struct {
 	Failed  string       `json:"failed,omitempty"` // what was wrong, for readers
 	Seed    uint64       `json:"seed"`
@@ -94,7 +95,8 @@ func (cfg Config) save(failed string) []byte {
 	return b.Bytes()
 }
 
-// Bounds of what load accepts: beyond them a run would not end for long, or there is nothing like it.
+// Bounds of what load accepts: beyond them a run would not end for long, or there is nothing like
+// it.
 const (
 	maxNodes, maxClients, maxKeys, maxLength = 32, 256, 256, 10_000
 	minTTL, maxTTL                           = time.Second, time.Hour

@@ -21,7 +21,8 @@ func TestPlanFile(t *testing.T) {
 	}
 }
 
-// What can be read can be written, and is the same when it is read again; and it is about nodes that there are.
+// What can be read can be written, and is the same when it is read again; and it is about nodes
+// that there are.
 func FuzzPlanFile(f *testing.F) {
 	for seed := range uint64(4) {
 		cfg := Random(seed)

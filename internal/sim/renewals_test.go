@@ -92,8 +92,9 @@ func (a *renewals) counted() (sent, most int) {
 	return sent, a.most
 }
 
-// Of two nodes one falls silent, without a reset. The other one gives its only guardian up, by two renewals, while that one's last promise
-// lasts (G7): also where a renewal takes more than a quarter of Takeover, or most fail, and whenever the last answer has come.
+// Of two nodes one falls silent, without a reset. The other one gives its only guardian up, by two
+// renewals, while that one's last promise lasts (G7): also where a renewal takes more than a
+// quarter of Takeover, or most fail, and whenever the last answer has come.
 func TestAnArbiterThatIsSlowOrFailsCostsTheSurvivorNothing(t *testing.T) {
 	const takeover, steps, while = 3 * time.Second, 11, time.Minute
 	for _, how := range []answers{{takes: 800 * time.Millisecond}, {each: 4}} {
@@ -147,8 +148,9 @@ func (x *text) has(s string) bool {
 	return strings.Contains(x.b.String(), s)
 }
 
-// A session that waits for its next set to be recorded is renewed out of turn, and again while no answer comes: ever less often. A log tells
-// of it as soon as the first call has not been answered in time.
+// A session that waits for its next set to be recorded is renewed out of turn, and again while no
+// answer comes: ever less often. A log tells of it as soon as the first call has not been answered
+// in time.
 func TestRenewalsThatHangDoNotPileUp(t *testing.T) {
 	for _, ttl := range []time.Duration{10 * time.Second, 35 * time.Second, 5 * time.Minute} {
 		t.Run(fmt.Sprint(ttl), func(t *testing.T) {
@@ -174,7 +176,8 @@ func TestRenewalsThatHangDoNotPileUp(t *testing.T) {
 				time.Sleep(ttl / 2)
 				sent, most := a.counted()
 				t.Logf("%d renewals, of one session %d at once", sent, most)
-				// Two in each of the four CallTimeouts that a call lasts, and before that one for each doubling of a look (Takeover/6).
+				// Two in each of the four CallTimeouts that a call lasts, and before that one for
+				// each doubling of a look (Takeover/6).
 				if limit := 8 + int(math.Log2(float64(ttl/10)/float64(takeover/6))); most > limit {
 					t.Errorf("%d renewals of one session are under way at once, not %d", most, limit)
 				}

@@ -15,8 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A hundred keys of eight other nodes take no longer than eight round trips, whether they are free or another node has just used
-// them. Time is that of the network alone: in a bubble computing takes none. Free ones take one write to each owner, and one of its own.
+// A hundred keys of eight other nodes take no longer than eight round trips, whether they are free
+// or another node has just used them. Time is that of the network alone: in a bubble computing
+// takes none. Free ones take one write to each owner, and one of its own.
 func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 	const owners, keys, most = 8, 100, 8
 	var hosts []*host

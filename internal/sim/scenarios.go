@@ -77,8 +77,8 @@ var scenarios = []scenario{
 	{"Grace ends no later where openings are on all replicas of a server that does not fail over", 4, partOfTwo},
 }
 
-// noCircle: what nodes tell each other of waits is older than what they look for, and most tasks read, with a writer between them at
-// times only.
+// noCircle: what nodes tell each other of waits is older than what they look for, and most tasks
+// read, with a writer between them at times only.
 func noCircle(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 4, hasty: true, script: func(w *world) {
 		w.net.setLatency(time.Duration(i%3+1) * 100 * time.Millisecond)
@@ -86,8 +86,9 @@ func noCircle(i int) Config {
 	}}
 }
 
-// lateGrant: a task waits to read a key, as its node does not reach the owner for a while. Another one reads the key, and waits for a lock
-// of the first. No writer is between the readers, so they do not wait for each other.
+// lateGrant: a task waits to read a key, as its node does not reach the owner for a while. Another
+// one reads the key, and waits for a lock of the first. No writer is between the readers, so they
+// do not wait for each other.
 func lateGrant(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, hasty: true, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond)
@@ -134,8 +135,9 @@ func (s *start) ownKey() string {
 	}
 }
 
-// shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants a key until then to a
-// node that does not reach it either. That one must be told at that moment, and not when it looks the next time.
+// shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants
+// a key until then to a node that does not reach it either. That one must be told at that moment,
+// and not when it looks the next time.
 func shortHold(i int) Config {
 	at := 7550*time.Millisecond - time.Duration(i%12)*50*time.Millisecond
 	phase := time.Second + time.Duration(i/12)*500*time.Millisecond // nodes look at their clocks once per R, which is 2.5 s
@@ -169,8 +171,9 @@ func shortHold(i int) Config {
 	}}
 }
 
-// grantOnItsWay: a grant is on its way while its owner gives the partition back, and so the key has a row before it has
-// arrived. A node that wants it then asks the holder's node, which must not say that it has not got it.
+// grantOnItsWay: a grant is on its way while its owner gives the partition back, and so the key has
+// a row before it has arrived. A node that wants it then asks the holder's node, which must not say
+// that it has not got it.
 func grantOnItsWay(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 3, Clients: 6, Keys: 3, script: func(w *world) {
 		w.net.setLatency(100 * time.Microsecond)
@@ -183,8 +186,9 @@ func grantOnItsWay(i int) Config {
 	}}
 }
 
-// longDemote: a node waits long for the arbiter, and has to give partitions back whenever the other one comes. Until the answer
-// is there it must not grant their keys, which another process may have got by then.
+// longDemote: a node waits long for the arbiter, and has to give partitions back whenever the other
+// one comes. Until the answer is there it must not grant their keys, which another process may have
+// got by then.
 func longDemote(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 6, Keys: 4, Think: 100 * time.Millisecond, script: func(w *world) {
 		w.nodes[0].now.client.set(func(x *weather) { x.latency = 850 * time.Millisecond })
@@ -197,8 +201,9 @@ func longDemote(i int) Config {
 	}}
 }
 
-// shardLost: a node keeps its session, but reaches none of its partitions, neither does it reach the other node; and the
-// arbiter loses them. When Grace is over they are free for others, and the node must not believe that it owns them.
+// shardLost: a node keeps its session, but reaches none of its partitions, neither does it reach
+// the other node; and the arbiter loses them. When Grace is over they are free for others, and the
+// node must not believe that it owns them.
 func shardLost(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 4, Keys: 4, script: func(w *world) {
 		time.Sleep(15 * time.Second)
@@ -220,7 +225,8 @@ func (s *start) reachNone() {
 	})
 }
 
-// sever locks a key of the owner's at the holder. Then neither reaches any partition, nor the other one.
+// sever locks a key of the owner's at the holder. Then neither reaches any partition, nor the other
+// one.
 func sever(w *world, owner, holder *start) (coord.Lock, error) {
 	held, err := holder.c.Lock(context.Background(), owner.ownKey())
 	owner.reachNone()
@@ -230,7 +236,8 @@ func sever(w *world, owner, holder *start) (coord.Lock, error) {
 	return held, err
 }
 
-// contend tries to get a key at another node, until its holder has lost it, for two minutes at most.
+// contend tries to get a key at another node, until its holder has lost it, for two minutes at
+// most.
 func contend(w *world, held coord.Lock, other *start) {
 	for begin := time.Now(); held.Context().Err() == nil && time.Since(begin) < 2*time.Minute; time.Sleep(10 * time.Millisecond) {
 		l, err := other.c.TryLock(context.Background(), held.Key())
@@ -245,8 +252,9 @@ func contend(w *world, held coord.Lock, other *start) {
 	_ = held.Unlock()
 }
 
-// slowClock: an owner with a clock that runs fast reaches no partition for so long that its ownership lapses, but has its session, so
-// it takes the partition back as soon as it can. By then another node's hold must have lapsed, by a clock that runs slow.
+// slowClock: an owner with a clock that runs fast reaches no partition for so long that its
+// ownership lapses, but has its session, so it takes the partition back as soon as it can. By then
+// another node's hold must have lapsed, by a clock that runs slow.
 func slowClock(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift}, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond) // the last ping was heard a while ago, or just now
@@ -262,8 +270,9 @@ func slowClock(i int) Config {
 	}}
 }
 
-// echoes: every request of a node is executed again, up to 12 s later, while the other node comes and goes. So a partition that
-// the first has got back may be told that it is demoted, as it was before.
+// echoes: every request of a node is executed again, up to 12 s later, while the other node comes
+// and goes. So a partition that the first has got back may be told that it is demoted, as it was
+// before.
 func echoes(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Clients: 4, Keys: 6, script: func(w *world) {
 		w.nodes[0].now.client.set(func(x *weather) { x.repeated, x.echo = 1, 12*time.Second })
@@ -276,8 +285,9 @@ func echoes(i int) Config {
 	}}
 }
 
-// closeAfterLapse: an owner with a clock that runs fast reaches no partition for so long that its ownership lapses, but has its session. Then it is
-// closed, and so its session: others may take its partitions, though another node's hold has not lapsed, by a clock that runs slow.
+// closeAfterLapse: an owner with a clock that runs fast reaches no partition for so long that its
+// ownership lapses, but has its session. Then it is closed, and so its session: others may take its
+// partitions, though another node's hold has not lapsed, by a clock that runs slow.
 func closeAfterLapse(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift, 1}, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond)
@@ -297,8 +307,8 @@ func closeAfterLapse(i int) Config {
 	}}
 }
 
-// kept: a node's partitions cannot be reached for some seconds, and another node comes. As long as the first one's ownership lasts, it
-// grants their keys.
+// kept: a node's partitions cannot be reached for some seconds, and another node comes. As long as
+// the first one's ownership lasts, it grants their keys.
 func kept(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)
@@ -324,7 +334,8 @@ func kept(i int) Config {
 	}}
 }
 
-// deadShard: some partitions cannot be reached by anybody for 30 s. Locks of the others, which are held all the time, must not be lost.
+// deadShard: some partitions cannot be reached by anybody for 30 s. Locks of the others, which are
+// held all the time, must not be lost.
 func deadShard(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)
@@ -391,9 +402,10 @@ func deadShard(i int) Config {
 
 const deadLocks = 300
 
-// lateReader: a node has a key for reading, and its readers take seats, each between one step and the next of what gives the key to a
-// writer. One that has found the hold before it was given back must notice, or it reads beside the writer, or leaves without giving the hold back:
-// then neither gets the key again.
+// lateReader: a node has a key for reading, and its readers take seats, each between one step and
+// the next of what gives the key to a writer. One that has found the hold before it was given back
+// must notice, or it reads beside the writer, or leaves without giving the hold back: then neither
+// gets the key again.
 func lateReader(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)

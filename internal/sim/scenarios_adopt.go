@@ -14,8 +14,8 @@ import (
 // The scenarios of a node that holds keys of an owner which it does not hear any more: it gets rows
 // for them before the time is over for which the owner has answered for them.
 
-// cutFromOwner: the times are the defaults of a SessionTTL that is long, where the owner answers for
-// a small part of it.
+// cutFromOwner: the times are the defaults of a SessionTTL that is long, where the owner answers
+// for a small part of it.
 func cutFromOwner(i int) Config {
 	cfg := Config{Seed: uint64(i), TTL: []time.Duration{35, 60}[i%2] * time.Second, Nodes: 3, Keys: 1, Takeover: takeoverD, Usual: true}
 	return cfg.adopted(time.Duration(i)*50*time.Millisecond, func([]uint64) []uint64 { return nil })

@@ -9,8 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// olderData: the arbiter gets the data of a moment ago under the same identity, while no partition has an owner yet. Both nodes have
-// seen later tokens of each partition, and one of them holds a key.
+// olderData: the arbiter gets the data of a moment ago under the same identity, while no partition
+// has an owner yet. Both nodes have seen later tokens of each partition, and one of them holds a
+// key.
 func olderData(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 14, script: func(w *world) {
 		holder, other := w.nodes[0].now, w.nodes[1].now
@@ -55,7 +56,8 @@ func olderData(i int) Config {
 	}}
 }
 
-// olderSessions: the table of sessions is of before a session began that holds a lock, which the others want.
+// olderSessions: the table of sessions is of before a session began that holds a lock, which the
+// others want.
 func olderSessions(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 		old := w.s.Snapshot()

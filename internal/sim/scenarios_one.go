@@ -19,8 +19,10 @@ func onTwo(of func(int) Config) func(int) Config {
 	}
 }
 
-// oneServer: the server fails over, to one that lacks the last moments. Processes without a cluster want a key of each partition, and have it long
-// before Q. There are no other clients, as the judge, which looks at what they have, needs a longer Grace than the processes: one that it has begun ends as a whole.
+// oneServer: the server fails over, to one that lacks the last moments. Processes without a cluster
+// want a key of each partition, and have it long before Q. There are no other clients, as the
+// judge, which looks at what they have, needs a longer Grace than the processes: one that it has
+// begun ends as a whole.
 func oneServer(i int) Config {
 	const most = 6 * time.Second // Q is 12 s
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2 + i%3, Keys: 1, Opened: true, apart: true, script: func(w *world) {
@@ -57,7 +59,8 @@ func oneServer(i int) Config {
 	}}
 }
 
-// holdAll has a node lock a key of some partitions. What it has is contended for by another one, until it has lost it.
+// holdAll has a node lock a key of some partitions. What it has is contended for by another one,
+// until it has lost it.
 func holdAll(w *world, work *sync.WaitGroup, holder, other *start) {
 	for _, l := range holder.lockOther() {
 		work.Go(func() { inVain(w, l, other) })
@@ -67,7 +70,8 @@ func holdAll(w *world, work *sync.WaitGroup, holder, other *start) {
 // away cuts a node off from the arbiter.
 func (s *start) away(is bool) { s.client.set(func(x *weather) { x.away = is }) }
 
-// apartOnOne is a run with one server, of which script makes what it is about. A process leaves at the end of each.
+// apartOnOne is a run with one server, of which script makes what it is about. A process leaves at
+// the end of each.
 func apartOnOne(i int, script func(w *world, work *sync.WaitGroup)) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, Opened: true, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -77,7 +81,8 @@ func apartOnOne(i int, script func(w *world, work *sync.WaitGroup)) Config {
 	}}
 }
 
-// opensLate: a process starts, takes keys and is cut off. The server fails over to one that has nothing of that but the session.
+// opensLate: a process starts, takes keys and is cut off. The server fails over to one that has
+// nothing of that but the session.
 func opensLate(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		w.nodes[0].leave()()
@@ -93,7 +98,8 @@ func opensLate(i int) Config {
 	})
 }
 
-// seemsExpired: a replica lacks the last renewals, so a session has expired by what it has, and lives.
+// seemsExpired: a replica lacks the last renewals, so a session has expired by what it has, and
+// lives.
 func seemsExpired(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		replica := w.s.Snapshot()
@@ -107,8 +113,8 @@ func seemsExpired(i int) Config {
 	})
 }
 
-// backup: the server has the data of a backup, in which two processes are missing that have started since, and becomes another one. One of the two is
-// cut off; the other one is not known either.
+// backup: the server has the data of a backup, in which two processes are missing that have started
+// since, and becomes another one. One of the two is cut off; the other one is not known either.
 func backup(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		for _, n := range w.nodes[:2] {
@@ -132,8 +138,8 @@ func backup(i int) Config {
 	})
 }
 
-// noticesLate: as backup. The other one renews at the deposed server for as long as that answers, and
-// hears no message: it is the last one to see that it is not known.
+// noticesLate: as backup. The other one renews at the deposed server for as long as that answers,
+// and hears no message: it is the last one to see that it is not known.
 func noticesLate(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		for _, n := range w.nodes[:2] {
@@ -158,7 +164,8 @@ func noticesLate(i int) Config {
 	})
 }
 
-// lostTwice: all data are lost, and then another server takes over. The table has those that have renewed since.
+// lostTwice: all data are lost, and then another server takes over. The table has those that have
+// renewed since.
 func lostTwice(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		holder := w.nodes[0].now

@@ -26,8 +26,8 @@ func onOther() (keys []string) {
 	return keys
 }
 
-// graceEndsEarly: the server of some partitions fails over, at times to one that lost all. Each node wants a key of each of them, and
-// has it long before Q.
+// graceEndsEarly: the server of some partitions fails over, at times to one that lost all. Each
+// node wants a key of each of them, and has it long before Q.
 func graceEndsEarly(i int) Config {
 	return partFails(i, 6*time.Second) // Q is 12 s
 }
@@ -78,8 +78,9 @@ func partFails(i int, most time.Duration) Config {
 	}}
 }
 
-// holdsOver: a node has keys from the arbiter, and hears nothing of it while the server of some partitions fails over and has lost all. Nothing
-// of it may be given to others before it has reclaimed it.
+// holdsOver: a node has keys from the arbiter, and hears nothing of it while the server of some
+// partitions fails over and has lost all. Nothing of it may be given to others before it has
+// reclaimed it.
 func holdsOver(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -107,8 +108,9 @@ func holdsOver(i int) Config {
 	}}
 }
 
-// unconfirmed: an owner has its session, but reaches none of its partitions, and no other node, while the server of some of them fails over and has
-// lost all. Others take these after Grace; it must not go on granting their keys.
+// unconfirmed: an owner has its session, but reaches none of its partitions, and no other node,
+// while the server of some of them fails over and has lost all. Others take these after Grace; it
+// must not go on granting their keys.
 func unconfirmed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -167,8 +169,8 @@ func inVain(w *world, l coord.Lock, other *start) {
 	contend(w, l, other)
 }
 
-// failsTwice: the server of some partitions fails over again, and loses all, just before the Grace of the first time ends early. A node has keys, and does not
-// reach the new one.
+// failsTwice: the server of some partitions fails over again, and loses all, just before the Grace
+// of the first time ends early. A node has keys, and does not reach the new one.
 func failsTwice(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -240,8 +242,9 @@ func (s *server) spoken() (n int) {
 	return n
 }
 
-// takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches neither the new one nor others for a while. At
-// times the answers come late: after it could have spoken, if it did not wait for them.
+// takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches
+// neither the new one nor others for a while. At times the answers come late: after it could have
+// spoken, if it did not wait for them.
 func takesLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -282,8 +285,8 @@ func takesLate(i int) Config {
 	}}
 }
 
-// letsGo: an owner gives a partition back at a deposed server, and a node that it has granted a key does not hear of it: it relies on what
-// was announced.
+// letsGo: an owner gives a partition back at a deposed server, and a node that it has granted a key
+// does not hear of it: it relies on what was announced.
 func letsGo(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -334,9 +337,10 @@ func (w *world) leftAlone(owner, holder *node, i int) {
 	}()
 }
 
-// demotesLate: an owner, with a key that a caller of its own has, gives the partition back at a deposed server, just before that falls silent. So the row of that
-// hold was written a moment ago when the session looks at all that it has, and the new server has none. What the owner has announced is over soon, so it speaks; but
-// it reaches no partition then until Grace has ended.
+// demotesLate: an owner, with a key that a caller of its own has, gives the partition back at a
+// deposed server, just before that falls silent. So the row of that hold was written a moment ago
+// when the session looks at all that it has, and the new server has none. What the owner has
+// announced is over soon, so it speaks; but it reaches no partition then until Grace has ended.
 func demotesLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 30 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(time.Minute)
@@ -411,8 +415,8 @@ func (w *world) revokeAtDeposed(owner *start) {
 	}
 }
 
-// runsAhead: partitions change hands so often that their epochs are ahead of the server's clock, which fails over then and has lost all. Tokens rise
-// all the same, though Grace ends early.
+// runsAhead: partitions change hands so often that their epochs are ahead of the server's clock,
+// which fails over then and has lost all. Tokens rise all the same, though Grace ends early.
 func runsAhead(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -454,7 +458,8 @@ func runsAhead(i int) Config {
 	}}
 }
 
-// unheard: a node has keys, and reaches no arbiter, which has lost all: the new server does not know its session.
+// unheard: a node has keys, and reaches no arbiter, which has lost all: the new server does not
+// know its session.
 func unheard(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)

@@ -105,9 +105,9 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 	}}
 }
 
-// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not its
-// guardian before what the first node relies on has passed (G7): then the first one is cut off, and
-// still goes by its lease.
+// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not
+// its guardian before what the first node relies on has passed (G7): then the first one is cut off,
+// and still goes by its lease.
 func firstGuardian(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1}, script: func(w *world) {
 		first, second := w.nodes[0], w.nodes[1]
@@ -124,10 +124,10 @@ func firstGuardian(i int) Config {
 	}}
 }
 
-// buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter. Before
-// their promises have passed, and before it waits for a whole second between two renewals that fail,
-// another server takes over, and records that the third one is its only guardian. The two reach the
-// deposed server, and bury the node there.
+// buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter.
+// Before their promises have passed, and before it waits for a whole second between two renewals
+// that fail, another server takes over, and records that the third one is its only guardian. The
+// two reach the deposed server, and bury the node there.
 func buriedByTheDeposed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1, 1, 1}, script: func(w *world) {
 		time.Sleep(30 * time.Second)

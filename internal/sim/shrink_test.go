@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// tries is how often a smaller run is made until it is believed to be free of the failure. Goroutines that run at the same moment
-// are not in the seed's hands.
+// tries is how often a smaller run is made until it is believed to be free of the failure.
+// Goroutines that run at the same moment are not in the seed's hands.
 const tries = 3
 
-// shrink looks for a smaller run that fails in the same way, for a while: fewer faults first, then fewer clients, keys and
-// nodes, and clocks that all run alike.
+// shrink looks for a smaller run that fails in the same way, for a while: fewer faults first, then
+// fewer clients, keys and nodes, and clocks that all run alike.
 func shrink(t *testing.T, cfg Config, r Result, limit time.Duration) (Config, Result) {
 	begin := time.Now()
 	if cfg.Plan == nil {

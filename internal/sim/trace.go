@@ -14,7 +14,8 @@ import (
 // told is how many events are told of a partition whose trace diverges.
 const told = 30
 
-// traces compares what a run does with package spec, which package model refines: one trace for each partition.
+// traces compares what a run does with package spec, which package model refines: one trace for
+// each partition.
 type traces struct {
 	w *world
 
@@ -142,7 +143,8 @@ func (x *traces) about(p uint32, kind spec.Kind, name string, row fallback.Row) 
 	}
 }
 
-// elsewhere is what a deposed primary has granted. The specification has one arbiter: it allows that, and does not ask when.
+// elsewhere is what a deposed primary has granted. The specification has one arbiter: it allows
+// that, and does not ask when.
 func (x *traces) elsewhere(p uint32, epoch uint32, session string, rows ...fallback.Row) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

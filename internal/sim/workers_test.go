@@ -44,8 +44,9 @@ func (t *total) plus(r total) {
 	t.Outside.add(r.Outside)
 }
 
-// inWorkers shares the runs out among processes with one processor each: a scheduler that serves one processor, and collects
-// garbage seldom, needs half as long for the many small steps of a simulation. It fails the test if any of them fails.
+// inWorkers shares the runs out among processes with one processor each: a scheduler that serves
+// one processor, and collects garbage seldom, needs half as long for the many small steps of a
+// simulation. It fails the test if any of them fails.
 func inWorkers(t *testing.T, n int) (all total) {
 	t.Helper()
 	var mu sync.Mutex // protects all
@@ -62,9 +63,10 @@ func inWorkers(t *testing.T, n int) (all total) {
 	return all
 }
 
-// shift is how long a worker lives: the runtime of Go 1.26 forgets to free some 30 bytes whenever the counter of a
-// sync.WaitGroup in a bubble comes down to zero (synctest_disassociate), which is 26 MB a minute. It counts for the limit of the
-// memory, which leaves less and less of it to garbage: after 20 minutes a run took more than twice as long.
+// shift is how long a worker lives: the runtime of Go 1.26 forgets to free some 30 bytes whenever
+// the counter of a sync.WaitGroup in a bubble comes down to zero (synctest_disassociate), which is
+// 26 MB a minute. It counts for the limit of the memory, which leaves less and less of it to
+// garbage: after 20 minutes a run took more than twice as long.
 const shift = time.Minute
 
 // inShifts makes every n-th run, from the i-th one on, in one worker after the other.

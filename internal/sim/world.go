@@ -74,8 +74,8 @@ func Random(seed uint64) Config {
 	return cfg
 }
 
-// historyEvery is of how many runs one records its history. It takes a quarter of the time of a run, and the judge has looked at all of it
-// before.
+// historyEvery is of how many runs one records its history. It takes a quarter of the time of a
+// run, and the judge has looked at all of it before.
 const historyEvery = 4
 
 // maxDrift is half of what M allows for, which is a tenth of T.

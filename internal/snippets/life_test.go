@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// life returns the section of DESIGN.md about the life of a key, and the files of its tables, in order.
+// life returns the section of DESIGN.md about the life of a key, and the files of its tables, in
+// order.
 func life(t *testing.T) (section string, files []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root(t), "DESIGN.md"))
@@ -37,8 +38,8 @@ func life(t *testing.T) (section string, files []string) {
 	return section, files
 }
 
-// The life of a key in DESIGN.md names files that exist, each once, and they have the functions that it names: nothing sends a reader to a
-// file that is not in the table.
+// The life of a key in DESIGN.md names files that exist, each once, and they have the functions
+// that it names: nothing sends a reader to a file that is not in the table.
 func TestDesign_TheLifeOfAKey(t *testing.T) {
 	dir := root(t)
 	section, files := life(t)
@@ -72,7 +73,8 @@ func TestDesign_TheLifeOfAKey(t *testing.T) {
 	}
 }
 
-// One key's life, at its owner and at another node, is in five packages, of which three have one file each.
+// One key's life, at its owner and at another node, is in five packages, of which three have one
+// file each.
 func TestDesign_OneKeyIsInFiveRooms(t *testing.T) {
 	_, files := life(t)
 	end := slices.Index(files, "internal/lease/wanted.go")
@@ -93,8 +95,9 @@ func TestDesign_OneKeyIsInFiveRooms(t *testing.T) {
 	}
 }
 
-// elsewhere are the files that those of the table use and that a reader of a key's life need not open, with the reasons: what is used of them
-// says by its name what it does, and decides nothing about a key.
+// elsewhere are the files that those of the table use and that a reader of a key's life need not
+// open, with the reasons: what is used of them says by its name what it does, and decides nothing
+// about a key.
 var elsewhere = map[string]string{
 
 	"coord/addresses.go":        "where a node listens",
@@ -143,7 +146,8 @@ var elsewhere = map[string]string{
 	"internal/lease/sight.go":   "what the simulation sees",
 }
 
-// The files of the table use types and functions of each other, and of elsewhere: a reader who opens them in order has no other to open.
+// The files of the table use types and functions of each other, and of elsewhere: a reader who
+// opens them in order has no other to open.
 func TestDesign_TheLifeOfAKeyNeedsNoOtherFile(t *testing.T) {
 	x := &sources{
 		dir: root(t), fset: token.NewFileSet(),
@@ -184,7 +188,8 @@ func TestDesign_TheLifeOfAKeyNeedsNoOtherFile(t *testing.T) {
 	}
 }
 
-// The table of docs/map.md has each file of the two packages that decide and carry out: none gets lost when it is added.
+// The table of docs/map.md has each file of the two packages that decide and carry out: none gets
+// lost when it is added.
 func TestMap_HasEachFile(t *testing.T) {
 	dir := root(t)
 	text, err := os.ReadFile(filepath.Join(dir, "docs", "map.md"))
@@ -207,8 +212,8 @@ func TestMap_HasEachFile(t *testing.T) {
 
 const module = "github.com/holdfast-go/holdfast/"
 
-// sources checks the types of packages of the repository, and takes other packages for empty: the mistakes that follow do not matter, as only
-// names of the repository are looked for.
+// sources checks the types of packages of the repository, and takes other packages for empty: the
+// mistakes that follow do not matter, as only names of the repository are looked for.
 type sources struct {
 	dir   string
 	fset  *token.FileSet
@@ -254,7 +259,8 @@ func (x *sources) file(at token.Pos) string {
 	return filepath.ToSlash(file)
 }
 
-// declared returns the file that declares the type or function of coord or lease that a name is of, "" if it is of none.
+// declared returns the file that declares the type or function of coord or lease that a name is of,
+// "" if it is of none.
 func (x *sources) declared(id *ast.Ident) string {
 	o := x.uses[id]
 	switch o.(type) {

@@ -24,7 +24,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// words are a quotation of what the program says: three of them at least, without what differs from case to case.
+// words are a quotation of what the program says: three of them at least, without what differs from
+// case to case.
 var words = regexp.MustCompile(`^(holdfast: )?[a-z]+(,? [A-Za-z]+:?){2,}$`)
 
 // What the runbook quotes of logs and errors is a literal of the code.
@@ -79,7 +80,8 @@ func TestReleasing_VersionsOfFrames(t *testing.T) {
 // strict is a condition that refuses a second write under the same lock.
 var strict = regexp.MustCompile(`(?i)\b(where|and) (coalesce\()?fence(, 0\))? ?<[^=]`)
 
-// No SQL to copy compares a token by "<". A sale of examples/inventory does, which is for it to check once per lock, and rivals in bench do.
+// No SQL to copy compares a token by "<". A sale of examples/inventory does, which is for it to
+// check once per lock, and rivals in bench do.
 func TestSQL_TakesTheSameTokenAgain(t *testing.T) {
 	dir := root(t)
 	looked := 0

@@ -13,8 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that name it and where the simulation and the model
-// look for it. It shows no page of tests that only name it in a message.
+// `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that
+// name it and where the simulation and the model look for it. It shows no page of tests that only
+// name it in a message.
 func TestMakeRule(t *testing.T) {
 	takes.Seconds(t)
 	if _, err := exec.LookPath("make"); err != nil {
@@ -70,7 +71,8 @@ var (
 	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds))\.go:\d+:\t([A-Z]\w+) .*//`)
 )
 
-// Each rule has a test or a transcript, and each test, guard, scenario and transcript that a command of `make rule` is to run is there.
+// Each rule has a test or a transcript, and each test, guard, scenario and transcript that a
+// command of `make rule` is to run is there.
 func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip(err)

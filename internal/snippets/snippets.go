@@ -111,8 +111,8 @@ func Build(ctx context.Context, root, program, out string, flags ...string) erro
 	return run(ctx, root, []string{program}, append([]string{"build", "-o", out}, flags...))
 }
 
-// Check compiles programs as Build does, all by one command, and does not take the time to link them. Its error names each mistake with the
-// document's line.
+// Check compiles programs as Build does, all by one command, and does not take the time to link
+// them. Its error names each mistake with the document's line.
 func Check(ctx context.Context, root string, programs []string) error {
 	return run(ctx, root, programs, []string{"list", "-export"})
 }

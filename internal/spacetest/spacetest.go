@@ -1,4 +1,5 @@
-// Package spacetest makes calls of a namespace in tests of arbiters, which fail where the call does.
+// Package spacetest makes calls of a namespace in tests of arbiters, which fail where the call
+// does.
 package spacetest
 
 import (

@@ -35,7 +35,8 @@ func (x *tokens) top() uint64 {
 	return x.highest
 }
 
-// give notes one. It returns the highest of before, and whether this one was given to another caller.
+// give notes one. It returns the highest of before, and whether this one was given to another
+// caller.
 func (x *tokens) give(token uint64) (highest uint64, twice bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,12 +48,13 @@ func (x *tokens) give(token uint64) (highest uint64, twice bool) {
 	return highest, twice
 }
 
-// hold locks a key, holds it for a moment, and says what is wrong with its token. lost says that the lock was lost meanwhile. It returns an error
-// if it does not get the key.
+// hold locks a key, holds it for a moment, and says what is wrong with its token. lost says that
+// the lock was lost meanwhile. It returns an error if it does not get the key.
 //
-// Each token is another one, and higher than all that callers had when this one asked: its grant comes after theirs, whatever became of
-// their locks, and of this one. While the lock is in force, no other caller may have a higher one. It is in force for as long as its context has not
-// ended, and until Unlock if that has no error.
+// Each token is another one, and higher than all that callers had when this one asked: its grant
+// comes after theirs, whatever became of their locks, and of this one. While the lock is in force,
+// no other caller may have a higher one. It is in force for as long as its context has not ended,
+// and until Unlock if that has no error.
 func (x *tokens) hold(ctx context.Context, c *coord.Coordinator, key string) (lost bool, wrong string, err error) {
 	asked := x.top()
 	l, err := c.Lock(ctx, key)
@@ -83,8 +85,9 @@ func (x *tokens) hold(ctx context.Context, c *coord.Coordinator, key string) (lo
 }
 
 // NoTwoHolders has coordinators lock keys, each on an arbiter that start makes, while injuries are
-// done to the store, one after another. Tokens have to rise, also those of locks that are lost, and none may be given out of a key
-// that is held. After each injury there must be locks again. It returns how many locks were lost.
+// done to the store, one after another. Tokens have to rise, also those of locks that are lost, and
+// none may be given out of a key that is held. After each injury there must be locks again. It
+// returns how many locks were lost.
 func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func()) (lost int64) {
 	t.Helper()
 	return NoTwoHoldersWith(t, coord.Options{SessionTTL: 3 * time.Second}, start, injuries...)
@@ -150,8 +153,9 @@ func NoTwoHoldersWith(t *testing.T, opts coord.Options, start func() fallback.Ar
 	return ends.Load()
 }
 
-// TokensRise checks that tokens rise over a restore of older data while no process runs. marked is what tells that the data are others
-// than before: without it no process would know of the tokens that were given out since the copy.
+// TokensRise checks that tokens rise over a restore of older data while no process runs. marked is
+// what tells that the data are others than before: without it no process would know of the tokens
+// that were given out since the copy.
 func TokensRise(t *testing.T, start func() fallback.Arbiter, copied func() (back func()), marked func()) {
 	t.Helper()
 	var last uint64
@@ -229,8 +233,8 @@ func AtRestWith(t *testing.T, store fallback.Records, opts *fallback.RecordsOpti
 	}
 }
 
-// Rest starts nodes without a cluster, each of which holds a lock, and returns by how much what look counts rises at rest, for each
-// node and hour.
+// Rest starts nodes without a cluster, each of which holds a lock, and returns by how much what
+// look counts rises at rest, for each node and hour.
 func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbiter, look func() map[string]int64) (hour map[string]int64) {
 	t.Helper()
 	for i := range nodes {
@@ -262,8 +266,8 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 	return hour
 }
 
-// Crowd has many nodes, each of which holds a lock for the time given, and logs how many of those were lost, and what the nodes
-// ask of the store.
+// Crowd has many nodes, each of which holds a lock for the time given, and logs how many of those
+// were lost, and what the nodes ask of the store.
 func Crowd(t *testing.T, nodes int, while time.Duration, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
 	counted := &Counted{Records: store}

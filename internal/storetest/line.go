@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Line is the way of one process to its store. It can be cut: then nothing arrives, in either direction, and nothing is refused. What was
-// sent meanwhile arrives afterwards.
+// A Line is the way of one process to its store. It can be cut: then nothing arrives, in either
+// direction, and nothing is refused. What was sent meanwhile arrives afterwards.
 type Line struct {
 	over <-chan struct{} // closed when the test ends: then it is whole for good
 
@@ -44,7 +44,8 @@ func (x *Lines) Cut(lasts time.Duration) {
 	time.AfterFunc(lasts, l.Cut())
 }
 
-// CutAll cuts the lines of all processes until heal is called, as an operator keeps processes away from a store.
+// CutAll cuts the lines of all processes until heal is called, as an operator keeps processes away
+// from a store.
 func (x *Lines) CutAll() (heal func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,8 +60,9 @@ func (x *Lines) CutAll() (heal func()) {
 	}
 }
 
-// Restored are two injuries: a copy of the data is made, and it is put back while all processes are away. copied returns what puts it back, and
-// marked tells processes that the data are others than before.
+// Restored are two injuries: a copy of the data is made, and it is put back while all processes are
+// away. copied returns what puts it back, and marked tells processes that the data are others than
+// before.
 func (x *Lines) Restored(copied func() (back func()), marked func()) []func() {
 	var back func()
 	return []func(){

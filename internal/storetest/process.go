@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package storetest injures the servers of stores in tests of arbiters, and judges what comes of it.
+// Package storetest injures the servers of stores in tests of arbiters, and judges what comes of
+// it.
 package storetest
 
 import (
@@ -28,7 +29,8 @@ type Process struct {
 	pid   int
 }
 
-// Start starts a program in a directory, with more in its environment. The end of the test kills it.
+// Start starts a program in a directory, with more in its environment. The end of the test kills
+// it.
 func Start(t testing.TB, dir string, env []string, args ...string) *Process {
 	t.Helper()
 	p := &Process{Log: filepath.Join(dir, "log"), t: t, dir: dir, env: env, args: args}

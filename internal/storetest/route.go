@@ -49,9 +49,10 @@ func nowhere(context.Context) (net.Conn, error) { return nil, net.ErrClosed }
 
 // BesideADeposed has three coordinators lock keys while a replica that lacks the last changes is
 // promoted, and the server before goes on: one of the coordinators still uses that one, until it is
-// killed. That is within Margin, and within Grace - SessionTTL - Margin. A fourth one holds a lock of
-// the server before for as long as its session lasts without one, and a fifth one wants it. save makes
-// the replica. promote promotes it, and returns what leads there, and what kills the server before.
+// killed. That is within Margin, and within Grace - SessionTTL - Margin. A fourth one holds a lock
+// of the server before for as long as its session lasts without one, and a fifth one wants it. save
+// makes the replica. promote promotes it, and returns what leads there, and what kills the server
+// before.
 func BesideADeposed(t *testing.T, first To, open func(*Route) fallback.Arbiter, save func(), promote func() (to To, kill func())) {
 	t.Helper()
 	const margin, beside = 3 * time.Second, time.Second

@@ -29,8 +29,8 @@ func Minutes(t testing.TB) {
 	}
 }
 
-// Join is coord.New. A node that is not let in in time, as the machine has much else to do or many come at once, tries again, as a process does
-// that is started again.
+// Join is coord.New. A node that is not let in in time, as the machine has much else to do or many
+// come at once, tries again, as a process does that is started again.
 func Join(t *testing.T, a fallback.Arbiter, opts *coord.Options) (c *coord.Coordinator, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -74,7 +74,8 @@ func Lock(t *testing.T, n fallback.Namespace, key string, me fallback.Identity) 
 	return a
 }
 
-// InGrace asks for a key in some partitions, which the store has lost: none may be granted, as all are in Grace.
+// InGrace asks for a key in some partitions, which the store has lost: none may be granted, as all
+// are in Grace.
 func InGrace(t *testing.T, n fallback.Namespace, key string, partitions ...uint32) {
 	t.Helper()
 	for _, p := range partitions {
@@ -94,8 +95,8 @@ func Refused(t *testing.T, a fallback.Arbiter, why string) {
 	}
 }
 
-// OldDataAreNoticed checks that processes that have seen newer data tell a store so. copied copies the store, and returns what
-// brings the copy back.
+// OldDataAreNoticed checks that processes that have seen newer data tell a store so. copied copies
+// the store, and returns what brings the copy back.
 func OldDataAreNoticed(t *testing.T, a fallback.Arbiter, copied func() (back func())) {
 	t.Helper()
 	n := Attach(t, a)
@@ -116,8 +117,9 @@ func OldDataAreNoticed(t *testing.T, a fallback.Arbiter, copied func() (back fun
 	}
 }
 
-// LoseBetween empties a store between Load and Swap. A change of a record of before is not written. A new record is, and is for
-// the data of before: all is in Grace afterwards, once the processes have looked again.
+// LoseBetween empties a store between Load and Swap. A change of a record of before is not written.
+// A new record is, and is for the data of before: all is in Grace afterwards, once the processes
+// have looked again.
 func LoseBetween(t *testing.T, s fallback.Records, opts *fallback.RecordsOptions, empty, later func()) {
 	t.Helper()
 	n := Attach(t, fallback.NewRecords(s, opts))
@@ -138,8 +140,8 @@ func LoseBetween(t *testing.T, s fallback.Records, opts *fallback.RecordsOptions
 	InGrace(t, n, "k", 0, 1, 2)
 }
 
-// Many reads and writes many records at once, of so many bytes. The last time every other one has an old version. It calls
-// looked, if that is not nil, with what it reads.
+// Many reads and writes many records at once, of so many bytes. The last time every other one has
+// an old version. It calls looked, if that is not nil, with what it reads.
 func Many(t *testing.T, s fallback.Records, keys []string, size int, looked func(fallback.Look)) {
 	t.Helper()
 	changes := make([]fallback.Change, len(keys))

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Drawing is an SVG in the making. The zero value is empty. Attributes are given as names and values in turn; one whose
-// value is empty is left out.
+// A Drawing is an SVG in the making. The zero value is empty. Attributes are given as names and
+// values in turn; one whose value is empty is left out.
 type Drawing struct{ b strings.Builder }
 
 // A Point is a place in a drawing.

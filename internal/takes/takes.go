@@ -16,8 +16,9 @@ func Seconds(t testing.TB) {
 	}
 }
 
-// SideBySide lets n parallel tests run at a time where there are fewer processors, unless the command says how many: they wait more than
-// they compute. With -short they wait for most of their time, and three times as many run. It is for TestMain.
+// SideBySide lets n parallel tests run at a time where there are fewer processors, unless the
+// command says how many: they wait more than they compute. With -short they wait for most of their
+// time, and three times as many run. It is for TestMain.
 func SideBySide(n int) {
 	flag.Parse()
 	if testing.Short() {

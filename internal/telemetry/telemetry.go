@@ -13,8 +13,8 @@ import (
 // MaxClasses is how many classes of keys there may be. Further ones count as "other".
 const MaxClasses = 100
 
-// Classes names classes of keys, which may be labels where keys may not: there are few of them. Safe
-// for concurrent use.
+// Classes names classes of keys, which may be labels where keys may not: there are few of them.
+// Safe for concurrent use.
 type Classes struct {
 	of func(key string) string
 

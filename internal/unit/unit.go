@@ -7,8 +7,8 @@ import (
 )
 
 // Check returns an error if d is positive and less than least, which no use of the setting can
-// mean. usual is how the setting is written, such as "24 * time.Hour". Whether d may be 0 or negative
-// is up to the caller.
+// mean. usual is how the setting is written, such as "24 * time.Hour". Whether d may be 0 or
+// negative is up to the caller.
 func Check(setting string, d, least time.Duration, usual string) error {
 	if d <= 0 || d >= least {
 		return nil

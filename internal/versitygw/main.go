@@ -1,5 +1,6 @@
-// Command versitygw is the Versity S3 Gateway, which listens at the address of its first argument and keeps its buckets in the directory of
-// its second one. Several may share a directory. The tests of fallback/s3 run it.
+// Command versitygw is the Versity S3 Gateway, which listens at the address of its first argument
+// and keeps its buckets in the directory of its second one. Several may share a directory. The
+// tests of fallback/s3 run it.
 package main
 
 import (
@@ -19,8 +20,8 @@ func main() {
 	}
 }
 
-// run serves buckets, whose metadata are extended attributes of their files. In files beside them, which the gateway can have as well, an
-// ETag may be newer than the contents that come with it.
+// run serves buckets, whose metadata are extended attributes of their files. In files beside them,
+// which the gateway can have as well, an ETag may be newer than the contents that come with it.
 func run(addr, dir string) error {
 	objects := dir + "/buckets"
 	if err := os.MkdirAll(objects, 0o700); err != nil {

@@ -1,4 +1,5 @@
-// Package wire is where a simulation takes the place of the network between nodes. Package gossiphost is for gossip.
+// Package wire is where a simulation takes the place of the network between nodes. Package
+// gossiphost is for gossip.
 package wire
 
 import (
@@ -16,9 +17,11 @@ type Host interface {
 	Dial(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// A Clock is the Host of a node with a clock of its own. It is looked at with the build tag simulation only.
+// A Clock is the Host of a node with a clock of its own. It is looked at with the build tag
+// simulation only.
 type Clock interface {
-	// Now is the time by that clock. It may take long, as the node may stand still; with that tag no mutex of package coord keeps others from noticing.
+	// Now is the time by that clock. It may take long, as the node may stand still; with that tag
+	// no mutex of package coord keeps others from noticing.
 	Now() time.Time
 }
 
@@ -50,14 +53,16 @@ var (
 	// Clocks tells whether a [Clock] is looked at.
 	Clocks bool
 
-	// Session tells what session a *coord.Coordinator has, and until when by its own clock. Empty: none.
+	// Session tells what session a *coord.Coordinator has, and until when by its own clock. Empty:
+	// none.
 	Session func(coordinator any) (id string, until time.Time)
 
-	// Serves tells until when a *coord.Coordinator may grant a partition's keys, by its own clock, and at which epoch. It
-	// says that it may not if it is busy.
+	// Serves tells until when a *coord.Coordinator may grant a partition's keys, by its own clock,
+	// and at which epoch. It says that it may not if it is busy.
 	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
 
-	// Owned tells how many partitions a *coord.Coordinator owns, takes or gives away. A busy one counts.
+	// Owned tells how many partitions a *coord.Coordinator owns, takes or gives away. A busy one
+	// counts.
 	Owned func(coordinator any) int
 
 	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock.
@@ -68,11 +73,13 @@ var (
 	// ok is false if it is busy.
 	Look func(coordinator any, partition uint32, name string) (x Seen, ok bool)
 
-	// Granted tells to which node a *coord.Coordinator has given a key of a partition that it serves, at which epoch, and until when
-	// by its own clock it serves it. The zero time: it does not, or it is busy.
+	// Granted tells to which node a *coord.Coordinator has given a key of a partition that it
+	// serves, at which epoch, and until when by its own clock it serves it. The zero time: it does
+	// not, or it is busy.
 	Granted func(coordinator any, key string) (epoch uint32, session string, request uint64, until time.Time)
 
-	// Forget makes a *coord.Coordinator take a key of its own partitions for free, whatever node has it: a mistake, to be noticed.
+	// Forget makes a *coord.Coordinator take a key of its own partitions for free, whatever node
+	// has it: a mistake, to be noticed.
 	Forget func(coordinator any, key string)
 
 	// State tells what a *coord.Coordinator knows of a key.

@@ -1,7 +1,8 @@
 // Package workers runs functions in goroutines that are used again.
 //
-// A new goroutine begins with a small stack, and a call through a database client outgrows it several times: this costs
-// some 20 microseconds, a good part of a round trip. A goroutine that has been there before has its stack.
+// A new goroutine begins with a small stack, and a call through a database client outgrows it
+// several times: this costs some 20 microseconds, a good part of a round trip. A goroutine that has
+// been there before has its stack.
 package workers
 
 import "sync"
@@ -68,11 +69,12 @@ func (p *Pool) work(w *worker, f func()) {
 	}
 }
 
-// Close ends the goroutines that wait for work, and waits for the others. After Close, or concurrently with it, Go still
-// runs functions, but no caller waits for those.
+// Close ends the goroutines that wait for work, and waits for the others. After Close, or
+// concurrently with it, Go still runs functions, but no caller waits for those.
 func (p *Pool) Close() { p.close(func() bool { return p.live == 0 }) }
 
-// CloseIdle ends the goroutines that wait for work, and does not wait for the others: each ends with its function.
+// CloseIdle ends the goroutines that wait for work, and does not wait for the others: each ends
+// with its function.
 func (p *Pool) CloseIdle() { p.close(func() bool { return p.live == p.busy }) }
 
 func (p *Pool) close(done func() bool) {

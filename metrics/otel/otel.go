@@ -4,8 +4,8 @@
 //	locks, err := coord.New(ctx, arbiter, &coord.Options{Trace: telemetry.Trace()})
 //	stop, err := telemetry.Register(locks)
 //
-// docs/metrics.md lists the metrics and spans. It needs OpenTelemetry's API only: the program has the
-// SDK.
+// docs/metrics.md lists the metrics and spans. It needs OpenTelemetry's API only: the program has
+// the SDK.
 package otel
 
 import (
@@ -31,15 +31,17 @@ type Options struct {
 	MeterProvider  metric.MeterProvider // default: the global one
 	TracerProvider trace.TracerProvider // default: the global one
 
-	// KeyClass returns the class of a key, an attribute of metrics and spans. A key is never one: there are too many. After
-	// 100 classes further ones are "other". Default: the text before the first slash, "" for a key without one.
+	// KeyClass returns the class of a key, an attribute of metrics and spans. A key is never one:
+	// there are too many. After 100 classes further ones are "other". Default: the text before the
+	// first slash, "" for a key without one.
 	KeyClass func(key string) string
 
-	// MinWait is how long a wait for a lock takes that gets a span of its own. Default 1 ms; negative: none does.
+	// MinWait is how long a wait for a lock takes that gets a span of its own. Default 1 ms;
+	// negative: none does.
 	MinWait time.Duration
 
-	// EachLock records how long each lock is held, and writes the token of each on the caller's span. By default a lock that
-	// did not wait costs nothing more.
+	// EachLock records how long each lock is held, and writes the token of each on the caller's
+	// span. By default a lock that did not wait costs nothing more.
 	EachLock bool
 }
 
@@ -88,7 +90,8 @@ func New(opts *Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// bounds are those of buckets, in seconds: powers of 4 in nanoseconds, from a microsecond to 18 minutes.
+// bounds are those of buckets, in seconds: powers of 4 in nanoseconds, from a microsecond to 18
+// minutes.
 var bounds = func() (all []float64) {
 	for n := 10; n <= 40; n += 2 {
 		all = append(all, time.Duration(1<<n).Seconds())
@@ -175,8 +178,8 @@ func (t *Telemetry) called(c coord.CallInfo) {
 	t.call.Record(context.Background(), c.Duration.Seconds(), metric.WithAttributes(attrs...))
 }
 
-// Replayed is for middleware.IdempotentOptions.Replayed: it writes holdfast.replayed on the request's
-// span, and a span holdfast.idempotent.replay below that.
+// Replayed is for middleware.IdempotentOptions.Replayed: it writes holdfast.replayed on the
+// request's span, and a span holdfast.idempotent.replay below that.
 func Replayed(r *http.Request) {
 	if span := trace.SpanFromContext(r.Context()); span.IsRecording() {
 		span.SetAttributes(attribute.Bool("holdfast.replayed", true))

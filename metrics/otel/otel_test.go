@@ -102,7 +102,8 @@ func attr(all []attribute.KeyValue, name string) string {
 	return ""
 }
 
-// A wait has a span below that of the caller, which tells the token and how long it took. The histogram has the span as an exemplar.
+// A wait has a span below that of the caller, which tells the token and how long it took. The
+// histogram has the span as an exemplar.
 func TestSpanOfAWait(t *testing.T) {
 	w := open(t, otel.Options{})
 	w.handOver("order/8123")
@@ -214,7 +215,8 @@ func TestOtherSpans(t *testing.T) {
 	_ = data[metricdata.Gauge[float64]](w, "holdfast.lock.wait.longest")
 }
 
-// A run in the background, for a result that is about to expire, has a span below that of the caller that has caused it.
+// A run in the background, for a result that is about to expire, has a span below that of the
+// caller that has caused it.
 func TestSpanOfARefresh(t *testing.T) {
 	w := open(t, otel.Options{})
 	opts := &coord.ShareOptions[int]{TTL: time.Hour, RefreshAhead: time.Hour - 1} // nearly each caller causes one

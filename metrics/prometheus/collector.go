@@ -15,13 +15,14 @@ import (
 
 // Options are the options of [NewCollector].
 type Options struct {
-	// Labels are added to each metric, such as the namespace where a process has several. Default: none. Never make a key a
-	// label: there are too many.
+	// Labels are added to each metric, such as the namespace where a process has several. Default:
+	// none. Never make a key a label: there are too many.
 	Labels prometheus.Labels
 }
 
-// NewCollector returns a collector of a coordinator's metrics. It costs locks nothing: each scrape takes a snapshot
-// ([coord.Coordinator.Stats]), for which each partition's mutex is taken for a moment. opts may be nil.
+// NewCollector returns a collector of a coordinator's metrics. It costs locks nothing: each scrape
+// takes a snapshot ([coord.Coordinator.Stats]), for which each partition's mutex is taken for a
+// moment. opts may be nil.
 func NewCollector(locks *coord.Coordinator, opts *Options) prometheus.Collector {
 	var labels prometheus.Labels
 	if opts != nil {
@@ -43,8 +44,8 @@ type collector struct {
 	guardians, promised, takeover, nodes               *prometheus.Desc
 }
 
-// describe makes the descriptions. Most names are those that OpenTelemetry's exporter makes of the names of metrics/otel; docs/metrics.md
-// has the others.
+// describe makes the descriptions. Most names are those that OpenTelemetry's exporter makes of the
+// names of metrics/otel; docs/metrics.md has the others.
 func (c *collector) describe(labels prometheus.Labels) {
 	add := func(to **prometheus.Desc, name, help string, variable ...string) {
 		*to = prometheus.NewDesc("holdfast_"+name, help, variable, labels)
@@ -160,8 +161,8 @@ func stateOf(n *coord.NodeInfo) string {
 	return "unlinked"
 }
 
-// bounds are the upper bounds of the buckets, from a microsecond to half an hour: powers of 4 in nanoseconds, where those of
-// [coord.Histogram] end, too.
+// bounds are the upper bounds of the buckets, from a microsecond to half an hour: powers of 4 in
+// nanoseconds, where those of [coord.Histogram] end, too.
 var bounds = func() (all []time.Duration) {
 	for n := 10; n <= 40; n += 2 {
 		all = append(all, 1<<n)

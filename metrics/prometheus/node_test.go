@@ -21,12 +21,14 @@ import (
 	"github.com/holdfast-go/holdfast/metrics/prometheus"
 )
 
-// asNode makes this program a process of an application: its name. HOLDFAST_TEST_REDIS is the arbiter's address.
+// asNode makes this program a process of an application: its name. HOLDFAST_TEST_REDIS is the
+// arbiter's address.
 const asNode = "HOLDFAST_TEST_NODE"
 
 const nodePartitions = 31
 
-// serveNode is such a process: a node that says where its metrics are, and locks until its input ends.
+// serveNode is such a process: a node that says where its metrics are, and locks until its input
+// ends.
 func serveNode(name string) (err error) {
 	redis.SetLogger(quiet{})
 	c := redis.NewClient(&redis.Options{Addr: os.Getenv("HOLDFAST_TEST_REDIS"), ContextTimeoutEnabled: true})
@@ -79,7 +81,8 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// traffic takes locks of both nodes, some of which are waited for, and holds one of its own all the time.
+// traffic takes locks of both nodes, some of which are waited for, and holds one of its own all the
+// time.
 func traffic(ctx context.Context, locks *coord.Coordinator, number int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		keys := []string{"order/hot", "sku/" + strconv.Itoa(n%97), "plain-" + strconv.Itoa(n%7)}

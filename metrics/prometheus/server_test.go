@@ -35,7 +35,8 @@ type server struct {
 // web keeps no connections, whose goroutines would be left at the end.
 var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 
-// startServer starts one that scrapes the targets each second, with the rules of alerts.yml. The test is skipped without the program.
+// startServer starts one that scrapes the targets each second, with the rules of alerts.yml. The
+// test is skipped without the program.
 func startServer(t *testing.T, targets []string) *server {
 	t.Helper()
 	program, err := exec.LookPath("prometheus")
@@ -210,8 +211,9 @@ func panels(t *testing.T) map[string][]string {
 	return all
 }
 
-// Two processes of a cluster at a real Redis, scraped by a real Prometheus: each expression of the dashboard has numbers, each name that it
-// and the alerts use is there, and the alerts see what happens: a process that stands still, and a Redis that goes.
+// Two processes of a cluster at a real Redis, scraped by a real Prometheus: each expression of the
+// dashboard has numbers, each name that it and the alerts use is there, and the alerts see what
+// happens: a process that stands still, and a Redis that goes.
 func TestPrometheus(t *testing.T) {
 	takes.Seconds(t)
 	redis := redistest.Start(t)

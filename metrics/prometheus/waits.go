@@ -14,17 +14,19 @@ type WaitOptions struct {
 	// Labels are added to each metric, as those of [Options].
 	Labels prometheus.Labels
 
-	// KeyClass returns the class of a key, which becomes a label. A key never does: there are too many. After 100 classes further
-	// ones are "other". Default: the text before the first slash, "" for a key without one.
+	// KeyClass returns the class of a key, which becomes a label. A key never does: there are too
+	// many. After 100 classes further ones are "other". Default: the text before the first slash,
+	// "" for a key without one.
 	KeyClass func(key string) string
 
-	// Exemplar returns the labels of an exemplar, such as the trace's ID, from the context of the call that waited; nil: none.
-	// They have 128 characters at most in all. Default: no exemplars.
+	// Exemplar returns the labels of an exemplar, such as the trace's ID, from the context of the
+	// call that waited; nil: none. They have 128 characters at most in all. Default: no exemplars.
 	Exemplar func(ctx context.Context) prometheus.Labels
 }
 
-// Waits is a histogram of the waits for locks, by class of the key, by path (see [coord.Path]) where the caller got the lock, and by
-// error where it did not. Register it, and give its Observe to the coordinator:
+// Waits is a histogram of the waits for locks, by class of the key, by path (see [coord.Path])
+// where the caller got the lock, and by error where it did not. Register it, and give its Observe
+// to the coordinator:
 //
 //	waits := holdfastprometheus.NewWaits(nil)
 //	locks, err := coord.New(ctx, arbiter, &coord.Options{Trace: &coord.Trace{Waited: waits.Observe}})

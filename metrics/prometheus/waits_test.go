@@ -16,7 +16,8 @@ import (
 
 type traceID struct{}
 
-// Waits count by class, never by key, whether the lock came or not, with the trace of the caller as an exemplar.
+// Waits count by class, never by key, whether the lock came or not, with the trace of the caller as
+// an exemplar.
 func TestWaits(t *testing.T) {
 	waits := prometheus.NewWaits(&prometheus.WaitOptions{
 		Labels: client.Labels{"namespace": "shop"},

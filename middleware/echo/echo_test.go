@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEcho has what services have: a handler for errors of their own, and one that recovers from panics.
+// newEcho has what services have: a handler for errors of their own, and one that recovers from
+// panics.
 func newEcho() *echo.Echo {
 	e := echo.New()
 	rest := echo.DefaultHTTPErrorHandler(false)
@@ -82,7 +83,8 @@ func TestUse(t *testing.T) {
 	routertest.Run(t, suite)
 }
 
-// An error is returned as well, once, for those around that log; there is none where an answer is replayed.
+// An error is returned as well, once, for those around that log; there is none where an answer is
+// replayed.
 func TestUse_ErrorsAreReturned(t *testing.T) {
 	e := newEcho()
 	var logged []error

@@ -1,9 +1,11 @@
-// Package holdecho mounts the middlewares of package [middleware], and others of net/http that hold answers back, in Echo 4:
+// Package holdecho mounts the middlewares of package [middleware], and others of net/http that hold
+// answers back, in Echo 4:
 //
 //	e.POST("/orders/:id/payment", pay, holdecho.Use(route), holdecho.Use(idempotent), holdecho.Use(serialize))
 //
-// [echo.WrapMiddleware] does not serve for them: Echo writes the answer to an error that a handler has returned when all middlewares
-// are over, so that they do not see it. Here the error handler runs where the handler does. For Echo 5 there is middleware/echo.
+// [echo.WrapMiddleware] does not serve for them: Echo writes the answer to an error that a handler
+// has returned when all middlewares are over, so that they do not see it. Here the error handler
+// runs where the handler does. For Echo 5 there is middleware/echo.
 package holdecho
 
 import (
@@ -25,12 +27,15 @@ type callKey struct{}
 
 // Use makes a middleware of Echo of one of net/http, for a route, a group or all.
 //
-// The parameters of the route are path values of the request, as [middleware.PathValue] wants them. The handler's context is
-// c.Request().Context(). An error that the handler returns is given to Echo.HTTPErrorHandler at once, and so its answer is part of
-// what the middleware sees; it is returned as well, for those around it that log errors. An error handler of your own has to leave a
-// response alone that is Committed, as Echo wants anyway. A handler that returns nil and has written nothing has answered 200.
+// The parameters of the route are path values of the request, as [middleware.PathValue] wants them.
+// The handler's context is c.Request().Context(). An error that the handler returns is given to
+// Echo.HTTPErrorHandler at once, and so its answer is part of what the middleware sees; it is
+// returned as well, for those around it that log errors. An error handler of your own has to leave
+// a response alone that is Committed, as Echo wants anyway. A handler that returns nil and has
+// written nothing has answered 200.
 //
-// The middleware has to call the handler in the goroutine in which it was called, as those of package middleware do.
+// The middleware has to call the handler in the goroutine in which it was called, as those of
+// package middleware do.
 func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +66,8 @@ func From(r *http.Request) (c echo.Context, ok bool) {
 	return x.c, true
 }
 
-// run calls the handler, with what the middleware has put in the place of the response and the request.
+// run calls the handler, with what the middleware has put in the place of the response and the
+// request.
 func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	outer, request := c.Response(), c.Request()
@@ -85,7 +91,8 @@ func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request
 	}
 }
 
-// keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
+// keepForm gives a form that was parsed to the request outside: the server removes the files of no
+// other.
 func keepForm(r, inner *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = inner.MultipartForm

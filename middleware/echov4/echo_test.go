@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEcho has what services have: a handler for errors of their own, and one that recovers from panics.
+// newEcho has what services have: a handler for errors of their own, and one that recovers from
+// panics.
 func newEcho() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
@@ -80,7 +81,8 @@ func TestUse(t *testing.T) {
 	routertest.Run(t, suite)
 }
 
-// An error is returned as well, once, for those around that log; there is none where an answer is replayed.
+// An error is returned as well, once, for those around that log; there is none where an answer is
+// replayed.
 func TestUse_ErrorsAreReturned(t *testing.T) {
 	e := newEcho()
 	var logged []error

@@ -1,9 +1,10 @@
-// Package holdgin mounts the middlewares of package [middleware], and others of net/http that hold answers back, in Gin:
+// Package holdgin mounts the middlewares of package [middleware], and others of net/http that hold
+// answers back, in Gin:
 //
 //	r.POST("/orders/:id/payment", holdgin.Use(route), holdgin.Use(idempotent), holdgin.Use(serialize), pay)
 //
-// Wrappers that leave Gin's writer in its place do not serve for them: the middleware does not see what the handler writes, and keeps
-// an empty answer.
+// Wrappers that leave Gin's writer in its place do not serve for them: the middleware does not see
+// what the handler writes, and keeps an empty answer.
 package holdgin
 
 import (
@@ -24,15 +25,18 @@ type call struct {
 
 type callKey struct{}
 
-// Use makes a handler of Gin of a middleware of net/http, for a route, a group or all. The handlers that follow run inside of it; they do
-// not run if the middleware answers by itself.
+// Use makes a handler of Gin of a middleware of net/http, for a route, a group or all. The handlers
+// that follow run inside of it; they do not run if the middleware answers by itself.
 //
-// The parameters of the route are path values of the request, as [middleware.PathValue] wants them. The handler's context is
-// c.Request.Context(). A handler that returns without having written anything has answered with its status, 200 if it set none; but if
-// it has added to c.Errors, it has left the answer to others: handlers that write answers to c.Errors have to follow Use, and not to
-// come before it, or the middleware does not see these answers, and [middleware.Idempotent] can replay none.
+// The parameters of the route are path values of the request, as [middleware.PathValue] wants them.
+// The handler's context is c.Request.Context(). A handler that returns without having written
+// anything has answered with its status, 200 if it set none; but if it has added to c.Errors, it
+// has left the answer to others: handlers that write answers to c.Errors have to follow Use, and
+// not to come before it, or the middleware does not see these answers, and [middleware.Idempotent]
+// can replay none.
 //
-// The middleware has to call the handler in the goroutine in which it was called, as those of package middleware do.
+// The middleware has to call the handler in the goroutine in which it was called, as those of
+// package middleware do.
 func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 	h := mw(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Context().Value(callKey{}).(*call).run(w, r)
@@ -52,8 +56,9 @@ func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Aborts is a handler of Gin to stand outside of [gin.Recovery], which takes a panic with [http.ErrAbortHandler] for a connection that is
-// broken already, and returns: a client would take an answer that was cut off for a whole one, and one that was never given for an empty
+// Aborts is a handler of Gin to stand outside of [gin.Recovery], which takes a panic with
+// [http.ErrAbortHandler] for a connection that is broken already, and returns: a client would take
+// an answer that was cut off for a whole one, and one that was never given for an empty
 // 200. Aborts panics again, and the server closes the connection, or resets the stream. Route and other proxies panic so where their
 // server's answer breaks off, and Serialize, Idempotent and Coalesce where the client has gone.
 //
@@ -76,7 +81,8 @@ func From(r *http.Request) (c *gin.Context, ok bool) {
 	return x.c, true
 }
 
-// run calls the handlers, with what the middleware has put in the place of the writer and the request.
+// run calls the handlers, with what the middleware has put in the place of the writer and the
+// request.
 func (x *call) run(w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	x.called = true
@@ -101,7 +107,8 @@ func (x *call) run(w http.ResponseWriter, r *http.Request) {
 // same reports whether two writers are surely the same one. Of a type that has no "==" none are.
 func same(a, b http.ResponseWriter) bool { return reflect.ValueOf(a).Comparable() && a == b }
 
-// keepForm gives a form that was parsed to the request outside: the server removes the files of no other.
+// keepForm gives a form that was parsed to the request outside: the server removes the files of no
+// other.
 func keepForm(r, inner *http.Request) {
 	if r.MultipartForm == nil {
 		r.MultipartForm = inner.MultipartForm

@@ -177,7 +177,8 @@ func ask(e http.Handler, method, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// A handler for errors that comes before Use answers the first client; repeated requests are refused, and not executed again.
+// A handler for errors that comes before Use answers the first client; repeated requests are
+// refused, and not executed again.
 func TestUse_ErrorsWrittenAround(t *testing.T) {
 	c := locks(t)
 	e := gin.New()
@@ -240,7 +241,8 @@ func TestUse_Stream(t *testing.T) {
 	}
 }
 
-// An answer that breaks off is not taken for a whole one: a proxy, as Route is, panics then, and Recovery would let the answer end as usual.
+// An answer that breaks off is not taken for a whole one: a proxy, as Route is, panics then, and
+// Recovery would let the answer end as usual.
 func TestAborts_AnAnswerThatBreaksOff(t *testing.T) {
 	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "begin")

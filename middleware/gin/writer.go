@@ -12,7 +12,8 @@ import (
 
 const unwritten = -1
 
-// writer is Gin's writer around another ResponseWriter: a status is sent with the first byte, and may change until then.
+// writer is Gin's writer around another ResponseWriter: a status is sent with the first byte, and
+// may change until then.
 type writer struct {
 	http.ResponseWriter
 	r      *http.Request

@@ -19,7 +19,8 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// exampleLocks are of one process: a service has a coordinator at Redis, with a Cluster whose Service says where to call this process.
+// exampleLocks are of one process: a service has a coordinator at Redis, with a Cluster whose
+// Service says where to call this process.
 func exampleLocks() *coord.Coordinator {
 	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {

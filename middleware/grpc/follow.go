@@ -39,9 +39,9 @@ var patience = time.Second
 // disuse is for how long a Follower keeps what is not connected and not used: nodes that have gone.
 const disuse = 10 * time.Minute
 
-// Follow returns a Follower that makes its connections to owners with these options. Close it in the end.
-// Where the client's service config has a retryThrottling, a call to a node that does not own its key
-// counts there as one that has failed.
+// Follow returns a Follower that makes its connections to owners with these options. Close it in
+// the end. Where the client's service config has a retryThrottling, a call to a node that does not
+// own its key counts there as one that has failed.
 //
 //	f := holdgrpc.Follow(grpc.WithTransportCredentials(creds))
 //	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),
@@ -62,7 +62,8 @@ func (f *Follower) Close() error {
 	return errors.Join(all...)
 }
 
-// Unary is for grpc.WithUnaryInterceptor. A call to a node that does not own its key costs a round trip more.
+// Unary is for grpc.WithUnaryInterceptor. A call to a node that does not own its key costs a round
+// trip more.
 func (f *Follower) Unary(
 	ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -112,7 +113,8 @@ func (f *Follower) ask(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	return ""
 }
 
-// nothing is a message that no codec knows: an answer of a handler, which was not asked, is an error.
+// nothing is a message that no codec knows: an answer of a handler, which was not asked, is an
+// error.
 type nothing struct{}
 
 // reach returns a connection that is there, nil if there is none.

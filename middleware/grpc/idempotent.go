@@ -28,13 +28,15 @@ import (
 // ReplayedHeader is in the header of each answer that [Idempotent] replays, with the value "true".
 const ReplayedHeader = "idempotent-replayed"
 
-// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its default, and nil means all defaults.
+// IdempotentOptions are the options of [Idempotent]. The zero value of each field means its
+// default, and nil means all defaults.
 type IdempotentOptions struct {
-	// Header is the key of the metadata with the idempotency key, of letters, digits, "-", "_" and "."; capitals count as small letters.
-	// Default "idempotency-key". Calls without it pass.
+	// Header is the key of the metadata with the idempotency key, of letters, digits, "-", "_" and
+	// "."; capitals count as small letters. Default "idempotency-key". Calls without it pass.
 	Header string
 
-	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s; at least 1 ms. Negative: not at all.
+	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s; at
+	// least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides
@@ -42,20 +44,24 @@ type IdempotentOptions struct {
 	// Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long the record of a call is kept, from its last change. Default 24 h; at least 1 s. It must not be negative.
+	// TTL is for how long the record of a call is kept, from its last change. Default 24 h; at
+	// least 1 s. It must not be negative.
 	TTL time.Duration
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms. It must not be negative.
+	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms. It
+	// must not be negative.
 	StoreTimeout time.Duration
 
-	// MaxAnswer is how large the messages of an answer may be together to be kept, in bytes. Of a larger answer a repeated call learns
-	// that it was executed (AlreadyExists). The store needs room for all answers of TTL. Default 64 KiB. Negative: only answers
-	// without messages are kept, which are errors.
+	// MaxAnswer is how large the messages of an answer may be together to be kept, in bytes. Of a
+	// larger answer a repeated call learns that it was executed (AlreadyExists). The store needs
+	// room for all answers of TTL. Default 64 KiB. Negative: only answers without messages are
+	// kept, which are errors.
 	MaxAnswer int
 
-	// Final reports whether an error with this code is final, and to be replayed. After any other the call may be executed again.
-	// An error of package context has the code that the server sends, and one that Is [coord.ErrLost] and has no status counts as
-	// Canceled. Default: all but Canceled, DeadlineExceeded, ResourceExhausted, Aborted and Unavailable.
+	// Final reports whether an error with this code is final, and to be replayed. After any other
+	// the call may be executed again. An error of package context has the code that the server
+	// sends, and one that Is [coord.ErrLost] and has no status counts as Canceled. Default: all but
+	// Canceled, DeadlineExceeded, ResourceExhausted, Aborted and Unavailable.
 	Final func(codes.Code) bool
 
 	// Logger gets a record for each answer that could not be stored. Nil: silent.
@@ -69,20 +75,24 @@ type Idempotency struct {
 	machine once.Machine
 }
 
-// Idempotent executes a call with an idempotency key in its metadata once, however often it is sent, over all processes that share the
-// coordinator's namespace and the store. Others with the key get the answer of the first one, its messages and its status, with
-// [ReplayedHeader]; other headers and trailers are not kept. Requests and answers have to be messages of protobuf, with types that are
-// linked into the program.
+// Idempotent executes a call with an idempotency key in its metadata once, however often it is
+// sent, over all processes that share the coordinator's namespace and the store. Others with the
+// key get the answer of the first one, its messages and its status, with [ReplayedHeader]; other
+// headers and trailers are not kept. Requests and answers have to be messages of protobuf, with
+// types that are linked into the program.
 //
-// Unary and server-streaming calls may have a key. The messages of a stream go to the caller as they are sent. A caller that
-// streams cannot have one (InvalidArgument): its request is not known before the handler runs.
+// Unary and server-streaming calls may have a key. The messages of a stream go to the caller as
+// they are sent. A caller that streams cannot have one (InvalidArgument): its request is not known
+// before the handler runs.
 //
-// scope is the user or tenant that the key is of: the same key in two scopes is two keys. A repeated call has to have the same method and
-// request (InvalidArgument otherwise). That the handler is about to run is stored before it does, and its answer before the caller
-// gets it. If the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition. The handler's
-// context does not end with the caller's, but when the lock of the key is lost.
+// scope is the user or tenant that the key is of: the same key in two scopes is two keys. A
+// repeated call has to have the same method and request (InvalidArgument otherwise). That the
+// handler is about to run is stored before it does, and its answer before the caller gets it. If
+// the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition.
+// The handler's context does not end with the caller's, but when the lock of the key is lost.
 //
-// It panics if c, store or scope is nil, TTL or StoreTimeout negative, a time too short to be meant, or Header a key that metadata cannot have.
+// It panics if c, store or scope is nil, TTL or StoreTimeout negative, a time too short to be
+// meant, or Header a key that metadata cannot have.
 func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opts *IdempotentOptions) *Idempotency {
 	if c == nil || store == nil || scope == nil {
 		panic("holdgrpc: Idempotent needs a coordinator, a Store and a scope")
@@ -161,7 +171,8 @@ func (m *Idempotency) Unary(ctx context.Context, req any, info *grpc.UnaryServer
 	return x.answer()
 }
 
-// begin returns what a call with an idempotency key is executed by, and nil if it has none. req is nil for a stream.
+// begin returns what a call with an idempotency key is executed by, and nil if it has none. req is
+// nil for a stream.
 func (m *Idempotency) begin(ctx context.Context, method string, req any) (*execution, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md[m.opts.Header]
@@ -313,8 +324,9 @@ func (x *execution) outcome() (once.State, []byte, error) {
 	return once.Answered, append([]byte{kind}, b...), nil
 }
 
-// statusOf returns the status that gRPC's server makes of a handler's error, and the code that Final
-// is asked about. Where the error says that a lock was lost that is Canceled, as the context's Err is.
+// statusOf returns the status that gRPC's server makes of a handler's error, and the code that
+// Final is asked about. Where the error says that a lock was lost that is Canceled, as the
+// context's Err is.
 func statusOf(err error) (*status.Status, codes.Code) {
 	s, ok := status.FromError(err)
 	if ok {

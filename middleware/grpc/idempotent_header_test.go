@@ -15,7 +15,8 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// The name of the metadata is in lower case on the wire, however the option and the caller write it.
+// The name of the metadata is in lower case on the wire, however the option and the caller write
+// it.
 func TestIdempotent_HeaderWithCapitals(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	m := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, &holdgrpc.IdempotentOptions{Header: "Idempotency-Key"})

@@ -55,8 +55,8 @@ func (m *Idempotency) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	return err
 }
 
-// newRequest returns an empty message of the method's input. Where the program does not know the method, it is one that keeps all as
-// unknown fields.
+// newRequest returns an empty message of the method's input. Where the program does not know the
+// method, it is one that keeps all as unknown fields.
 func newRequest(method string) proto.Message {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
 	if d, err := protoregistry.GlobalFiles.FindDescriptorByName(name); err == nil {

@@ -53,7 +53,8 @@ func ask(ctx context.Context, conn *grpc.ClientConn, key, text string) (got list
 	return got
 }
 
-// A call whose server streams is executed once; a repeated one gets all its messages, and its status.
+// A call whose server streams is executed once; a repeated one gets all its messages, and its
+// status.
 func TestIdempotent_Stream(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	m := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, &holdgrpc.IdempotentOptions{MaxAnswer: 1000})
@@ -126,7 +127,8 @@ func TestIdempotent_Stream(t *testing.T) {
 	}
 }
 
-// A caller that goes away does not stop the handler: the one that calls again gets the whole answer.
+// A caller that goes away does not stop the handler: the one that calls again gets the whole
+// answer.
 func TestIdempotent_StreamWhoseCallerLeaves(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	m := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, nil)

@@ -15,8 +15,8 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// A handler that asks its context after a lock was lost is told so by the first answer, also where that is the one of an interceptor
-// further out.
+// A handler that asks its context after a lock was lost is told so by the first answer, also where
+// that is the one of an interceptor further out.
 func TestSerialize_ErrAfterALoss(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	of := func(key string) grpc.UnaryServerInterceptor {
@@ -57,7 +57,8 @@ func TestSerialize_ErrAfterALoss(t *testing.T) {
 	}
 }
 
-// A lock that is lost while a call within it waits for another one: the caller is there, and may try again.
+// A lock that is lost while a call within it waits for another one: the caller is there, and may
+// try again.
 func TestSerialize_OuterLockIsLost(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	of := func(key string) grpc.UnaryServerInterceptor {

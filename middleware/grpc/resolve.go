@@ -25,22 +25,24 @@ const policy = "holdfast_owner"
 // lookEvery is how often a Resolver looks for nodes that have come or gone.
 const lookEvery = 500 * time.Millisecond
 
-// A Resolver lets the calls of a client go to the owners of their keys without asking, see [Resolve].
+// A Resolver lets the calls of a client go to the owners of their keys without asking, see
+// [Resolve].
 type Resolver struct {
 	c      *coord.Coordinator
 	key    KeyFunc
 	target func(coord.NodeInfo) string
 }
 
-// Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows the nodes and what they own. Calls
-// without a usable key, and those with an owner that is unknown or not connected, go to the nodes by turns. A client in another process uses
-// [Follow].
+// Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows
+// the nodes and what they own. Calls without a usable key, and those with an owner that is unknown
+// or not connected, go to the nodes by turns. A client in another process uses [Follow].
 //
 //	r := holdgrpc.Resolve(locks, byOrder, nil)
 //	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)
 //
-// The end of the target, "orders", is the name that TLS checks. key is that of the servers: the outgoing metadata of a call is the
-// incoming metadata of the context that it gets. Nodes with an empty RouteOptions.Target get no calls. It panics if c or key is nil.
+// The end of the target, "orders", is the name that TLS checks. key is that of the servers: the
+// outgoing metadata of a call is the incoming metadata of the context that it gets. Nodes with an
+// empty RouteOptions.Target get no calls. It panics if c or key is nil.
 func Resolve(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Resolver {
 	r := Route(c, key, opts)
 	return &Resolver{c: c, key: key, target: r.opts.Target}

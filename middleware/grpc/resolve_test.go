@@ -18,7 +18,8 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// Each call goes to the owner of its key at once, by unary and by stream. One without a usable key goes to any node.
+// Each call goes to the owner of its key at once, by unary and by stream. One without a usable key
+// goes to any node.
 func TestResolve(t *testing.T) {
 	_, all := start(t, nil)
 	r := holdgrpc.Resolve(all[0], byOrder, nil)
@@ -57,7 +58,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// Where the owner cannot be connected to, another node serves; where there is no node to call, the error says what to set.
+// Where the owner cannot be connected to, another node serves; where there is no node to call, the
+// error says what to set.
 func TestResolve_OwnerNotReached(t *testing.T) {
 	gone := listen(t)
 	gone.Close()

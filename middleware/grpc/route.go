@@ -32,8 +32,8 @@ const (
 
 // RouteOptions are the options of [Route]. Nil means all defaults.
 type RouteOptions struct {
-	// Target returns where a node is called, as grpc.NewClient takes it; callers have to reach it. Empty: serve here. Default:
-	// NodeInfo.Service without "http://" or "https://".
+	// Target returns where a node is called, as grpc.NewClient takes it; callers have to reach it.
+	// Empty: serve here. Default: NodeInfo.Service without "http://" or "https://".
 	Target func(coord.NodeInfo) string
 }
 

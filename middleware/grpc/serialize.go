@@ -16,12 +16,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// SerializeOptions are the options of [Serialize]. The zero value of each field means its default, and nil means all defaults.
+// SerializeOptions are the options of [Serialize]. The zero value of each field means its default,
+// and nil means all defaults.
 type SerializeOptions struct {
-	// Wait is for how long a call waits for its turn. Default 10 s; at least 1 ms. Negative: not at all.
+	// Wait is for how long a call waits for its turn. Default 10 s; at least 1 ms. Negative: not at
+	// all.
 	Wait time.Duration
 
-	// MaxWaiters is how many calls for one key may wait in this process, besides the one that runs. Default 128. Negative: no limit.
+	// MaxWaiters is how many calls for one key may wait in this process, besides the one that runs.
+	// Default 128. Negative: no limit.
 	MaxWaiters int
 
 	// Logger gets a record for each lock that was lost while its handler ran. Nil: silent.
@@ -36,10 +39,12 @@ type Serializer struct {
 	queue once.Counter
 }
 
-// Serialize makes calls with the same key run one after another, in all processes of the coordinator's namespace. The handler's
-// context ends with the call's, and when the lock is lost, with a cause that Is [coord.ErrLost]; [Lock] returns the lock for its token.
-// The lock is held until the handler has returned; a stream holds it for as long as it lasts. A call whose lock an interceptor further
-// out has taken, for the same coordinator, goes by that one. It panics if c or key is nil, or Wait too short to be meant.
+// Serialize makes calls with the same key run one after another, in all processes of the
+// coordinator's namespace. The handler's context ends with the call's, and when the lock is lost,
+// with a cause that Is [coord.ErrLost]; [Lock] returns the lock for its token. The lock is held
+// until the handler has returned; a stream holds it for as long as it lasts. A call whose lock an
+// interceptor further out has taken, for the same coordinator, goes by that one. It panics if c or
+// key is nil, or Wait too short to be meant.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) *Serializer {
 	if c == nil || key == nil {
 		panic("holdgrpc: Serialize needs a coordinator and a KeyFunc")
@@ -106,7 +111,8 @@ func (h *holding) Value(key any) any {
 	return h.Context.Value(key)
 }
 
-// Lock returns the lock that [Serialize] or [Idempotent] holds for the call that ctx belongs to, the innermost if there are several.
+// Lock returns the lock that [Serialize] or [Idempotent] holds for the call that ctx belongs to,
+// the innermost if there are several.
 func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	h, ok := ctx.Value(lockKey{}).(*holding)
 	if !ok {

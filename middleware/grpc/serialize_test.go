@@ -59,7 +59,8 @@ func TestSerialize_OneAtATime(t *testing.T) {
 	}
 }
 
-// Interceptors of one call: the same key is locked once, however they are nested, and by each coordinator.
+// Interceptors of one call: the same key is locked once, however they are nested, and by each
+// coordinator.
 func TestSerialize_Nested(t *testing.T) {
 	c, other := locks(t, fallback.NewMemory(), nil), locks(t, fallback.NewMemory(), nil)
 	named := func(c *coord.Coordinator, key string) grpc.UnaryServerInterceptor {

@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// service is what a generated server is: /shop.Orders/Pay, /shop.Orders/Watch both ways, and /shop.Orders/List.
+// service is what a generated server is: /shop.Orders/Pay, /shop.Orders/Watch both ways, and
+// /shop.Orders/List.
 type service struct {
 	pay   func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error)
 	watch func(grpc.ServerStream) error

@@ -28,9 +28,10 @@ type jvm struct {
 	out *bufio.Reader
 }
 
-// send has HttpClient send n requests at once, and returns their responses. A client that does not answer is ended, and the next
-// request starts another one: after "Expect: 100-continue" HttpClient of JDK 17.0.15 waits for ever, whatever its limit, if the
-// answer comes in the place of 100 (JDK-8286171), or if 100 comes twice.
+// send has HttpClient send n requests at once, and returns their responses. A client that does not
+// answer is ended, and the next request starts another one: after "Expect: 100-continue" HttpClient
+// of JDK 17.0.15 waits for ever, whatever its limit, if the answer comes in the place of 100
+// (JDK-8286171), or if 100 comes twice.
 func (j *jvm) send(n int, fields ...string) ([]*seen, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

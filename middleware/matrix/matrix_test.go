@@ -30,11 +30,12 @@ var kinds = map[string]string{
 // clients are the commands, each with one scene.
 var clients = map[string]string{"curl": "curl---http2-POST", "h2load": "h2load-POST-with-one-idempotency-key", "java": "Java-POST"}
 
-// short are the routers of the short form. Echo 4 is in the whole matrix; its adapter has the tests of routertest as well.
+// short are the routers of the short form. Echo 4 is in the whole matrix; its adapter has the tests
+// of routertest as well.
 var short = []string{"mux", "chi", "gin", "echo", "fiber"}
 
-// The whole matrix takes a minute or two. Here each router, protocol, owner and stack is met with one scene of each kind, and with
-// one of each command in front of the mux.
+// The whole matrix takes a minute or two. Here each router, protocol, owner and stack is met with
+// one scene of each kind, and with one of each command in front of the mux.
 func TestMatrix(t *testing.T) {
 	parts := []selection{
 		{scenes: slices.Collect(maps.Values(kinds)), routers: short},
@@ -64,7 +65,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// wanted are the cells that no run may leave out: every combination that the router and the protocol can do, and whose client is here.
+// wanted are the cells that no run may leave out: every combination that the router and the
+// protocol can do, and whose client is here.
 func wanted() (all []cell) {
 	for _, router := range short {
 		names := maps.Clone(kinds)
@@ -85,8 +87,8 @@ func wanted() (all []cell) {
 	return all
 }
 
-// What is left out is what cannot be: Fiber's adaptor knows no streams, gRPC needs HTTP/2, and HTTP/1.1 lets a handler answer early
-// only if it says so before.
+// What is left out is what cannot be: Fiber's adaptor knows no streams, gRPC needs HTTP/2, and
+// HTTP/1.1 lets a handler answer early only if it says so before.
 func TestWanted_WhatIsLeftOut(t *testing.T) {
 	can := map[string]int{}
 	for _, c := range wanted() {

@@ -15,7 +15,8 @@ import (
 	holdgin "github.com/holdfast-go/holdfast/middleware/gin"
 )
 
-// routers make a node's handler: /{stack}/{any} is h inside of that stack, mounted as that router's users do.
+// routers make a node's handler: /{stack}/{any} is h inside of that stack, mounted as that router's
+// users do.
 var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 	"mux": func(all []stack, h http.HandlerFunc) http.Handler {
 		mux := http.NewServeMux()
@@ -34,7 +35,8 @@ var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 	"gin": func(all []stack, h http.HandlerFunc) http.Handler {
 		gin.SetMode(gin.ReleaseMode)
 		e := gin.New()
-		// As gin.Recovery, but that other panics go on to the server, as those of the other routers do.
+		// As gin.Recovery, but that other panics go on to the server, as those of the other routers
+		// do.
 		e.Use(holdgin.Aborts, gin.CustomRecoveryWithWriter(nil, func(_ *gin.Context, p any) { panic(p) }))
 		for _, s := range all {
 			e.Any("/"+s.name+"/:any", holdgin.Use(s.mw), gin.WrapF(h))
@@ -55,7 +57,8 @@ var routers = map[string]func([]stack, http.HandlerFunc) http.Handler{
 		}
 		return e
 	},
-	// Around the app and not inside it: adaptor.HTTPMiddleware calls the app's handler when the middleware has returned.
+	// Around the app and not inside it: adaptor.HTTPMiddleware calls the app's handler when the
+	// middleware has returned.
 	"fiber": func(all []stack, h http.HandlerFunc) http.Handler {
 		app := fiber.New(fiber.Config{BodyLimit: 16 << 20})
 		app.All("/:stack/:any", adaptor.HTTPHandler(h))

@@ -187,7 +187,8 @@ func (s *seen) dump(text string) {
 	}
 }
 
-// earlyToCurl keeps an HTTP/2 connection open: curl 7.88 may lose the answer on one that is about to close.
+// earlyToCurl keeps an HTTP/2 connection open: curl 7.88 may lose the answer on one that is about
+// to close.
 func earlyToCurl(x *trial, w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		early(x, w, r)
@@ -196,7 +197,8 @@ func earlyToCurl(x *trial, w http.ResponseWriter, r *http.Request) {
 	earlyBothWays(x, w, r)
 }
 
-// echoWithoutOffer leaves out what Route does not pass on: the headers of an offered upgrade, and a length of a body that is none.
+// echoWithoutOffer leaves out what Route does not pass on: the headers of an offered upgrade, and a
+// length of a body that is none.
 func echoWithoutOffer(x *trial, w http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{"Upgrade", "Http2-Settings", "Connection"} {
 		r.Header.Del(name)

@@ -1,3 +1,3 @@
-// Package ordertest holds the tests of the table in docs/http.md: each middleware that surrounds those of package middleware, outside
-// of them and inside.
+// Package ordertest holds the tests of the table in docs/http.md: each middleware that surrounds
+// those of package middleware, outside of them and inside.
 package ordertest

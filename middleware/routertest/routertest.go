@@ -1,5 +1,6 @@
-// Package routertest checks an adapter that mounts the middlewares of package [middleware] in a router with handlers other than those of
-// net/http. [Run] is for the tests of every adapter, third parties' included.
+// Package routertest checks an adapter that mounts the middlewares of package [middleware] in a
+// router with handlers other than those of net/http. [Run] is for the tests of every adapter, third
+// parties' included.
 package routertest
 
 import (
@@ -21,12 +22,14 @@ type Middleware = func(http.Handler) http.Handler
 
 // A Suite is a router with its adapter. H is the type of the router's handlers.
 type Suite[H any] struct {
-	// Mount returns a router that serves GET and POST of /orders/{id} by h, inside of the middlewares, the first of which is
-	// outermost, and all of that inside of the router's own middleware that recovers from panics.
+	// Mount returns a router that serves GET and POST of /orders/{id} by h, inside of the
+	// middlewares, the first of which is outermost, and all of that inside of the router's own
+	// middleware that recovers from panics.
 	Mount func(where Where, h H, mw ...Middleware) http.Handler
 
-	// Text makes a handler that calls f, with the request as the router's handlers have it and the value of {id}, and answers as f says.
-	// Error makes one that lets the router answer, as its users do with errors. What that answers has to contain text.
+	// Text makes a handler that calls f, with the request as the router's handlers have it and the
+	// value of {id}, and answers as f says. Error makes one that lets the router answer, as its
+	// users do with errors. What that answers has to contain text.
 	Text, Error func(f func(r *http.Request, id string) (status int, text string)) H
 
 	// Stream makes a handler that flushes whenever f has returned a text, until that is empty.
@@ -35,8 +38,9 @@ type Suite[H any] struct {
 	// Answers are handlers as people write them, by name.
 	Answers map[string]Answer[H]
 
-	// Bypasses are ways to mount net/http's middlewares that people use in the place of the adapter: a handler in a router. They need not
-	// serve, but must not make the middlewares replay what no client was answered.
+	// Bypasses are ways to mount net/http's middlewares that people use in the place of the
+	// adapter: a handler in a router. They need not serve, but must not make the middlewares replay
+	// what no client was answered.
 	Bypasses map[string]func(h H, mw Middleware) http.Handler
 }
 
@@ -103,8 +107,8 @@ func post(h http.Handler) *httptest.ResponseRecorder {
 	return w
 }
 
-// answers: whatever a handler does to answer, a repeated request gets the same, without a second run. And so it is with what a
-// handler answers by way of the router.
+// answers: whatever a handler does to answer, a repeated request gets the same, without a second
+// run. And so it is with what a handler answers by way of the router.
 func (s Suite[H]) answers(t *testing.T) {
 	all := map[string]Answer[H]{
 		"text": {Handler: s.Text(func(_ *http.Request, id string) (int, string) { return http.StatusCreated, "made " + id }), Status: 201, Body: "made 7"},
@@ -148,7 +152,8 @@ func (s Suite[H]) answers(t *testing.T) {
 	}
 }
 
-// bypasses: a request is answered and then replayed as it was answered, or refused; it is never replayed empty, nor run again.
+// bypasses: a request is answered and then replayed as it was answered, or refused; it is never
+// replayed empty, nor run again.
 func (s Suite[H]) bypasses(t *testing.T) {
 	for name, mount := range s.Bypasses {
 		runs := 0

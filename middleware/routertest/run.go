@@ -22,7 +22,8 @@ import (
 // patience is for how long something is waited for that has to happen.
 const patience = 20 * time.Second
 
-// serialize: the route's parameters make the key, the handler has the lock, and does not run without.
+// serialize: the route's parameters make the key, the handler has the lock, and does not run
+// without.
 func (s Suite[H]) serialize(t *testing.T) {
 	c := locks(t)
 	ran := false
@@ -92,7 +93,8 @@ func (a asking) Done() <-chan struct{} {
 	return a.Context.Done()
 }
 
-// coalesce: requests at the same time share a run, wherever the middleware is mounted, also one that answers with an error.
+// coalesce: requests at the same time share a run, wherever the middleware is mounted, also one
+// that answers with an error.
 func (s Suite[H]) coalesce(t *testing.T) {
 	for _, where := range []Where{Route, Group, All} {
 		var runs, joined atomic.Int32

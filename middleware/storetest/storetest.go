@@ -1,5 +1,5 @@
-// Package storetest checks that a store keeps the contract of [middleware.Store]. [Run] is for the tests of every
-// implementation, third parties' included:
+// Package storetest checks that a store keeps the contract of [middleware.Store]. [Run] is for the
+// tests of every implementation, third parties' included:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) middleware.Store { return mine.New(startServer(t)) })
@@ -20,8 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// Run tests the stores that open returns, which must be empty. It calls open once for each of its subtests, which run one after
-// another; open may use t.Cleanup. They need 1 MiB of room, and some of them wait for records to expire, a second at most each.
+// Run tests the stores that open returns, which must be empty. It calls open once for each of its
+// subtests, which run one after another; open may use t.Cleanup. They need 1 MiB of room, and some
+// of them wait for records to expire, a second at most each.
 func Run(t *testing.T, open func(t *testing.T) middleware.Store) {
 	for _, x := range []struct {
 		name string
@@ -202,8 +203,8 @@ func ttl(s *space) {
 	s.gone("a")
 }
 
-// race puts from many goroutines at once. Whatever the order, the highest fence is there in the end, and no Put succeeds after
-// one with a higher fence has returned.
+// race puts from many goroutines at once. Whatever the order, the highest fence is there in the
+// end, and no Put succeeds after one with a higher fence has returned.
 func race(s *space) {
 	const n = 50
 	var (

@@ -1,10 +1,10 @@
-// Package redislock has the names of github.com/bsm/redislock (v0.10), and locks with Holdfast. A service
-// changes the import and the constructor first, and its calls later:
+// Package redislock has the names of github.com/bsm/redislock (v0.10), and locks with Holdfast. A
+// service changes the import and the constructor first, and its calls later:
 //
 //	client := redislock.New(locks) // locks: a *coord.Coordinator; it was a Redis client
 //
-// Processes with this package and processes with the real library do not exclude each other, unless the
-// client is that of [NewBoth]: it is for the deployment in between.
+// Processes with this package and processes with the real library do not exclude each other, unless
+// the client is that of [NewBoth]: it is for the deployment in between.
 //
 // What differs:
 //
@@ -25,8 +25,8 @@
 //   - ttl has to be positive.
 //   - ObtainMulti and Lock.Keys do not exist: [coord.Coordinator.LockAll] locks several keys.
 //
-// A [Lock] has a token for the resource as well (Fence), and a context that ends when the lock is lost
-// (Context).
+// A [Lock] has a token for the resource as well (Fence), and a context that ends when the lock is
+// lost (Context).
 package redislock
 
 import (
@@ -46,8 +46,8 @@ var (
 	// ErrNotObtained is returned when a lock cannot be obtained.
 	ErrNotObtained = errors.New("redislock: not obtained")
 
-	// ErrLockNotHeld is returned by a Release of a lock that is over. If the lock was lost, the error
-	// matches [coord.ErrLost] as well.
+	// ErrLockNotHeld is returned by a Release of a lock that is over. If the lock was lost, the
+	// error matches [coord.ErrLost] as well.
 	ErrLockNotHeld = errors.New("redislock: lock not held")
 )
 
@@ -70,8 +70,9 @@ type Client struct{ locks patience.Locks }
 // New returns a Client. The coordinator must not be nil.
 func New(locks *coord.Coordinator) *Client { return &Client{patience.New(locks)} }
 
-// NewBoth returns a Client for the deployment in between: its locks exclude processes with the real library. It panics
-// if the Both has several OldKeys for a lock. Release waits for the network, as [migrate.Lock.Unlock] does.
+// NewBoth returns a Client for the deployment in between: its locks exclude processes with the real
+// library. It panics if the Both has several OldKeys for a lock. Release waits for the network, as
+// [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) *Client {
 	patience.OneKey(both, "redislock")
 	return &Client{patience.Both(both)}
@@ -82,11 +83,11 @@ func Obtain(ctx context.Context, locks *coord.Coordinator, key string, ttl time.
 	return New(locks).Obtain(ctx, key, ttl, opt)
 }
 
-// Obtain locks the key. It waits as long as opt.RetryStrategy says, and if ctx has no deadline no longer than
-// ttl, which limits nothing else.
+// Obtain locks the key. It waits as long as opt.RetryStrategy says, and if ctx has no deadline no
+// longer than ttl, which limits nothing else.
 //
-// Errors: [ErrNotObtained] if the key is locked, joined with ctx.Err() if ctx has ended meanwhile; and those
-// of [coord.Coordinator.Lock] where the arbiter cannot be asked or the key is not valid.
+// Errors: [ErrNotObtained] if the key is locked, joined with ctx.Err() if ctx has ended meanwhile;
+// and those of [coord.Coordinator.Lock] where the arbiter cannot be asked or the key is not valid.
 func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, opt *Options) (*Lock, error) {
 	if ttl <= 0 {
 		return nil, fmt.Errorf("redislock: ttl is %v, must be positive", ttl)
@@ -141,8 +142,8 @@ func (l *Lock) Token() string { return l.token }
 // Metadata returns the metadata of the options.
 func (l *Lock) Metadata() string { return l.metadata }
 
-// TTL returns the ttl of Obtain or of the last Refresh if the lock is in force, and 0 if it is over. No time
-// passes away from it. The context is not used.
+// TTL returns the ttl of Obtain or of the last Refresh if the lock is in force, and 0 if it is
+// over. No time passes away from it. The context is not used.
 func (l *Lock) TTL(context.Context) (time.Duration, error) {
 	if l == nil {
 		return 0, ErrLockNotHeld
@@ -153,8 +154,8 @@ func (l *Lock) TTL(context.Context) (time.Duration, error) {
 	return time.Duration(l.ttl.Load()), nil
 }
 
-// Refresh returns nil if the lock is in force, and ErrNotObtained if it is over. It extends nothing, and ttl is
-// what TTL returns from now on. Neither the context nor the options are used.
+// Refresh returns nil if the lock is in force, and ErrNotObtained if it is over. It extends
+// nothing, and ttl is what TTL returns from now on. Neither the context nor the options are used.
 func (l *Lock) Refresh(_ context.Context, ttl time.Duration, _ *Options) error {
 	if l == nil || l.Context().Err() != nil {
 		return ErrNotObtained
@@ -163,8 +164,8 @@ func (l *Lock) Refresh(_ context.Context, ttl time.Duration, _ *Options) error {
 	return nil
 }
 
-// Release unlocks the key, without waiting for the network; with a client of [NewBoth] it waits for the old key's server, for a third
-// of [migrate.Options].TTL at most. The context is not used.
+// Release unlocks the key, without waiting for the network; with a client of [NewBoth] it waits for
+// the old key's server, for a third of [migrate.Options].TTL at most. The context is not used.
 func (l *Lock) Release(context.Context) error {
 	if l == nil {
 		return ErrLockNotHeld

@@ -84,7 +84,8 @@ func shim(t *testing.T, s *redistest.Server) *side {
 
 const long = 10 * time.Second
 
-// The same calls of the library and of the shim return the same, but for what the package's documentation says.
+// The same calls of the library and of the shim return the same, but for what the package's
+// documentation says.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
 		"a lock's life": {Do: func(t *testing.T, s *side) {

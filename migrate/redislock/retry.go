@@ -57,7 +57,8 @@ func (s *exponential) NextBackoff() time.Duration {
 	return pause
 }
 
-// ExponentialBackoff has pauses of 4 ms, 8 ms and so on, at least least and, if most is not 0, at most most.
+// ExponentialBackoff has pauses of 4 ms, 8 ms and so on, at least least and, if most is not 0, at
+// most most.
 func ExponentialBackoff(least, most time.Duration) RetryStrategy {
 	return &exponential{least: least, most: most}
 }

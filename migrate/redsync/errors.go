@@ -12,8 +12,8 @@ var (
 	// ErrExtendFailed is not returned: it is there for code that compares with it.
 	ErrExtendFailed = errors.New("redsync: failed to extend lock")
 
-	// ErrLockAlreadyExpired is returned by Unlock if the lock is over. If it was lost, the error matches
-	// [coord.ErrLost] as well.
+	// ErrLockAlreadyExpired is returned by Unlock if the lock is over. If it was lost, the error
+	// matches [coord.ErrLost] as well.
 	ErrLockAlreadyExpired = errors.New("redsync: failed to unlock, lock was already expired")
 )
 

@@ -29,7 +29,8 @@ type Mutex struct {
 // Name returns the key.
 func (m *Mutex) Name() string { return m.name }
 
-// Value returns the value of the last Lock that succeeded. It is no fencing token: that is Held().Fence().
+// Value returns the value of the last Lock that succeeded. It is no fencing token: that is
+// Held().Fence().
 func (m *Mutex) Value() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,8 +51,8 @@ func (m *Mutex) inForce() (locked bool, since time.Time) {
 	return m.lock.Context().Err() == nil, m.since
 }
 
-// Until returns the time that is one expiry away if the mutex is locked. If it is not, Until returns when it was
-// locked last, or the zero time.
+// Until returns the time that is one expiry away if the mutex is locked. If it is not, Until
+// returns when it was locked last, or the zero time.
 func (m *Mutex) Until() time.Time {
 	locked, since := m.inForce()
 	if locked {
@@ -71,8 +72,8 @@ func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
 
 // LockContext locks the key. It waits as long as tries and delays would take.
 //
-// Errors: [*ErrTaken] if the key is locked; [ErrFailed] if ctx ended meanwhile; [*RedisError] if the arbiter
-// cannot be asked; and those of [coord.Coordinator.Lock] where the key is not valid.
+// Errors: [*ErrTaken] if the key is locked; [ErrFailed] if ctx ended meanwhile; [*RedisError] if
+// the arbiter cannot be asked; and those of [coord.Coordinator.Lock] where the key is not valid.
 func (m *Mutex) LockContext(ctx context.Context) error { return m.acquire(ctx, m.tries) }
 
 func (m *Mutex) acquire(ctx context.Context, tries int) error {
@@ -119,8 +120,9 @@ func failure(ctx context.Context, err error, tries int) error {
 // Unlock is UnlockContext with context.Background().
 func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
 
-// UnlockContext unlocks the key, without waiting for the network, and reports whether the lock was in force. With a Redsync of
-// [NewBoth] it waits for the old key's server, for a third of [migrate.Options].TTL at most. The context is not used.
+// UnlockContext unlocks the key, without waiting for the network, and reports whether the lock was
+// in force. With a Redsync of [NewBoth] it waits for the old key's server, for a third of
+// [migrate.Options].TTL at most. The context is not used.
 func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 	err := m.Held().Unlock()
 	switch {
@@ -135,14 +137,15 @@ func (m *Mutex) UnlockContext(context.Context) (bool, error) {
 // Extend is ExtendContext with context.Background().
 func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
 
-// ExtendContext extends nothing. It reports whether the mutex is locked; if not, the error is [*ErrTaken]. The
-// context is not used.
+// ExtendContext extends nothing. It reports whether the mutex is locked; if not, the error is
+// [*ErrTaken]. The context is not used.
 func (m *Mutex) ExtendContext(ctx context.Context) (bool, error) { return m.ValidContext(ctx) }
 
 // Valid is ValidContext with context.Background().
 func (m *Mutex) Valid() (bool, error) { return m.ValidContext(context.Background()) }
 
-// ValidContext reports whether the mutex is locked. If not, the error is [*ErrTaken]. The context is not used.
+// ValidContext reports whether the mutex is locked. If not, the error is [*ErrTaken]. The context
+// is not used.
 func (m *Mutex) ValidContext(context.Context) (bool, error) {
 	if locked, _ := m.inForce(); !locked {
 		return false, taken()

@@ -1,10 +1,10 @@
-// Package redsync has the names of github.com/go-redsync/redsync/v4 (v4.18), and locks with Holdfast. A
-// service changes the import and the constructor first, and its calls later:
+// Package redsync has the names of github.com/go-redsync/redsync/v4 (v4.18), and locks with
+// Holdfast. A service changes the import and the constructor first, and its calls later:
 //
 //	rs := redsync.New(locks) // locks: a *coord.Coordinator; it was pools of Redis clients
 //
-// Processes with this package and processes with the real library do not exclude each other, unless the
-// Redsync is that of [NewBoth]: it is for the deployment in between.
+// Processes with this package and processes with the real library do not exclude each other, unless
+// the Redsync is that of [NewBoth]: it is for the deployment in between.
 //
 // What differs:
 //
@@ -47,8 +47,9 @@ type Redsync struct{ locks patience.Locks }
 // New returns a Redsync. The coordinator must not be nil.
 func New(locks *coord.Coordinator) *Redsync { return &Redsync{patience.New(locks)} }
 
-// NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the real library. It
-// panics if the Both has several OldKeys for a lock. Unlock waits for the network, as [migrate.Lock.Unlock] does.
+// NewBoth returns a Redsync for the deployment in between: its locks exclude processes with the
+// real library. It panics if the Both has several OldKeys for a lock. Unlock waits for the network,
+// as [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) *Redsync {
 	patience.OneKey(both, "redsync")
 	return &Redsync{patience.Both(both)}

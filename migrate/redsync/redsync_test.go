@@ -118,7 +118,8 @@ var errValue = errors.New("no value")
 // After returns a delay that is always the same.
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// The same calls of the library and of the shim return the same, but for what the package's documentation says.
+// The same calls of the library and of the shim return the same, but for what the package's
+// documentation says.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
 		"a lock's life": {Do: func(t *testing.T, s *side) {

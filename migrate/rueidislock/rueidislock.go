@@ -1,10 +1,10 @@
-// Package rueidislock has the names of github.com/redis/rueidis/rueidislock (v1.0), and locks with Holdfast. A
-// service changes the import and the constructor first, and its calls later:
+// Package rueidislock has the names of github.com/redis/rueidis/rueidislock (v1.0), and locks with
+// Holdfast. A service changes the import and the constructor first, and its calls later:
 //
 //	locker, err := rueidislock.NewLocker(locks) // locks: a *coord.Coordinator; it was a LockerOption
 //
-// Processes with this package and processes with the real library do not exclude each other, unless the
-// locker is that of [NewBoth]: it is for the deployment in between.
+// Processes with this package and processes with the real library do not exclude each other, unless
+// the locker is that of [NewBoth]: it is for the deployment in between.
 //
 // What differs:
 //
@@ -49,14 +49,16 @@ var (
 
 // Locker is the interface of rueidislock. Its methods are safe for concurrent use.
 type Locker interface {
-	// WithContext locks name, and waits for it until ctx ends. The lock lasts until the CancelFunc is called, until
-	// ctx ends, or until it is lost. The context that is returned ends with it, and has the values of ctx.
+	// WithContext locks name, and waits for it until ctx ends. The lock lasts until the CancelFunc
+	// is called, until ctx ends, or until it is lost. The context that is returned ends with it,
+	// and has the values of ctx.
 	//
-	// Errors: ctx.Err(), [ErrLockerClosed], and those of [coord.Coordinator.Lock] that waiting does not mend.
+	// Errors: ctx.Err(), [ErrLockerClosed], and those of [coord.Coordinator.Lock] that waiting does
+	// not mend.
 	WithContext(ctx context.Context, name string) (context.Context, context.CancelFunc, error)
 
-	// TryWithContext is WithContext without waiting. If name is locked, its error Is [ErrNotLocked]. If the arbiter
-	// cannot be asked, it Is [coord.ErrUnavailable].
+	// TryWithContext is WithContext without waiting. If name is locked, its error Is
+	// [ErrNotLocked]. If the arbiter cannot be asked, it Is [coord.ErrUnavailable].
 	TryWithContext(ctx context.Context, name string) (context.Context, context.CancelFunc, error)
 
 	// Close ends the waits.
@@ -71,9 +73,9 @@ func NewLocker(locks *coord.Coordinator) (Locker, error) {
 	return &locker{locks: patience.New(locks), closed: make(chan struct{})}, nil
 }
 
-// NewBoth returns a Locker for the deployment in between: its locks exclude processes with the real library. The
-// Both has the OldKeys of [migrate.RueidislockKeys]; others are an error. A CancelFunc waits for the network, as
-// [migrate.Lock.Unlock] does.
+// NewBoth returns a Locker for the deployment in between: its locks exclude processes with the real
+// library. The Both has the OldKeys of [migrate.RueidislockKeys]; others are an error. A CancelFunc
+// waits for the network, as [migrate.Lock.Unlock] does.
 func NewBoth(both *migrate.Both) (Locker, error) {
 	if both == nil {
 		return nil, errors.New("rueidislock: the Both is nil")
@@ -173,7 +175,8 @@ func section(ctx context.Context, l migrate.Held) (context.Context, context.Canc
 
 type lockKey struct{}
 
-// Fence returns the token of the lock whose context ctx is, or derives from. It is 0 for any other context.
+// Fence returns the token of the lock whose context ctx is, or derives from. It is 0 for any other
+// context.
 func Fence(ctx context.Context) coord.Fence {
 	l, _ := ctx.Value(lockKey{}).(migrate.Held)
 	if l == nil {

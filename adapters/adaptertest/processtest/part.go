@@ -22,8 +22,8 @@ const orderEnv = "HOLDFAST_ADAPTER_PROCESS"
 
 type order struct{ Addr string }
 
-// What parent and processes say to each other, by lines. Those of a process begin with mark, as package testing writes to
-// its stdout, too. A section is told by the time of its beginning.
+// What parent and processes say to each other, by lines. Those of a process begin with mark, as
+// package testing writes to its stdout, too. A section is told by the time of its beginning.
 const (
 	mark    = "processtest: "
 	hold    = "hold" // stay in the next section

@@ -1,5 +1,6 @@
-// Package processtest checks adapters in two processes of the operating system over a real Redis. The library itself runs
-// in both, and one of them is killed in the middle of what it runs. Package adaptertest has the rest of the suite.
+// Package processtest checks adapters in two processes of the operating system over a real Redis.
+// The library itself runs in both, and one of them is killed in the middle of what it runs. Package
+// adaptertest has the rest of the suite.
 package processtest
 
 import (
@@ -21,8 +22,8 @@ import (
 // A Section is what adaptertest.Fixture.Section is.
 type Section func(t *testing.T, c *coord.Coordinator, key string, section func(ctx context.Context) error) error
 
-// Run checks an adapter that locks. It starts the test binary again for the test that calls it, so that this test has no
-// other name than t's, and calls Run first.
+// Run checks an adapter that locks. It starts the test binary again for the test that calls it, so
+// that this test has no other name than t's, and calls Run first.
 func Run(t *testing.T, section Section) {
 	t.Helper()
 	run(t, 0, 2, func(c *coord.Coordinator, p *part) {
@@ -34,8 +35,8 @@ func Run(t *testing.T, section Section) {
 	})
 }
 
-// RunSlots checks an adapter of a scheduler. start makes the scheduler run the job once per period in the process that has
-// c, and returns what stops it.
+// RunSlots checks an adapter of a scheduler. start makes the scheduler run the job once per period
+// in the process that has c, and returns what stops it.
 func RunSlots(t *testing.T, period time.Duration, start func(t *testing.T, c *coord.Coordinator, job func(ctx context.Context)) (stop func())) {
 	t.Helper()
 	run(t, period/4, 1, func(c *coord.Coordinator, p *part) {
@@ -45,8 +46,8 @@ func RunSlots(t *testing.T, period time.Duration, start func(t *testing.T, c *co
 	})
 }
 
-// run is the parent of two processes that work, or, in these, their work. Sections begin at least apart after each other,
-// and as many of the processes have some.
+// run is the parent of two processes that work, or, in these, their work. Sections begin at least
+// apart after each other, and as many of the processes have some.
 func run(t *testing.T, apart time.Duration, take int, work func(*coord.Coordinator, *part)) {
 	t.Helper()
 	takes.Seconds(t)

@@ -80,7 +80,8 @@ func Run(ctx context.Context, locks Locker, key string, once func(context.Contex
 	}
 }
 
-// Over returns the cause of a context that has ended. An inner one may end a little after the outer one.
+// Over returns the cause of a context that has ended. An inner one may end a little after the outer
+// one.
 func Over(outer, inner context.Context) error {
 	if outer.Err() != nil {
 		return context.Cause(outer)
@@ -108,9 +109,9 @@ func again(err error) bool {
 	return errors.Is(err, ErrStale) || errors.Is(err, coord.ErrLost) || conflict(err)
 }
 
-// Ended returns the outcome of a transaction after its commit has returned an error. Only a database
-// that says so has rolled back, or SQLite where it lacked a lock or a deferred constraint: it writes
-// after that. The states of errors mean what they mean in PostgreSQL if it is that.
+// Ended returns the outcome of a transaction after its commit has returned an error. Only a
+// database that says so has rolled back, or SQLite where it lacked a lock or a deferred constraint:
+// it writes after that. The states of errors mean what they mean in PostgreSQL if it is that.
 func Ended(err error, postgres bool) Outcome {
 	var state sqlError
 	switch {
@@ -135,10 +136,10 @@ type sqlError interface {
 	SQLState() string
 }
 
-// rolledBack reports whether an answer of PostgreSQL to COMMIT says that nothing was written, as that
-// of a deferred trigger does, whose state may be any. A server that has written the commit's record
-// reports no errors but those below: it or a proxy ends the session, or it notices late that a query
-// is cancelled, or it runs out of something.
+// rolledBack reports whether an answer of PostgreSQL to COMMIT says that nothing was written, as
+// that of a deferred trigger does, whose state may be any. A server that has written the commit's
+// record reports no errors but those below: it or a proxy ends the session, or it notices late that
+// a query is cancelled, or it runs out of something.
 func rolledBack(err sqlError) bool {
 	state := err.SQLState()
 	if len(state) != 5 || ends(err) {
@@ -164,8 +165,8 @@ func rolledBack(err sqlError) bool {
 	return true
 }
 
-// ends reports whether an error may be one that ends the session: pgx puts the severity first, in the
-// server's language, and lib/pq has methods.
+// ends reports whether an error may be one that ends the session: pgx puts the severity first, in
+// the server's language, and lib/pq has methods.
 func ends(err sqlError) bool {
 	pq, ok := err.(interface {
 		Fatal() bool
@@ -183,8 +184,8 @@ const (
 	deadlock             = "40P01"
 	constraint           = "23" // class of those that a commit checks
 
-	// Texts of pgx.ErrTxCommitRollback and pq.ErrInFailedTransaction: the function has hidden a failed
-	// statement. Both are returned when the server has answered that it has rolled back.
+	// Texts of pgx.ErrTxCommitRollback and pq.ErrInFailedTransaction: the function has hidden a
+	// failed statement. Both are returned when the server has answered that it has rolled back.
 	pgxRolledBack = "commit unexpectedly resulted in rollback"
 	pqRolledBack  = "could not complete operation in a failed transaction"
 
@@ -202,8 +203,8 @@ const (
 	sqliteForeignKey = "FOREIGN KEY constraint failed"
 )
 
-// conflict reports whether a transaction has failed because of others that ran beside it. The drivers'
-// types are not imported: each program has one of them.
+// conflict reports whether a transaction has failed because of others that ran beside it. The
+// drivers' types are not imported: each program has one of them.
 func conflict(err error) bool {
 	if err == nil {
 		return false
@@ -221,8 +222,8 @@ func sqliteLocks(err error) bool {
 	return sqliteError(err, sqliteBusy, sqliteIsLocked) || sqliteError(err, sqliteLocked, sqliteIsLocked)
 }
 
-// sqliteError reports whether an error has that code of SQLite, as those of modernc.org/sqlite, or, as
-// those of mattn/go-sqlite3, that text.
+// sqliteError reports whether an error has that code of SQLite, as those of modernc.org/sqlite, or,
+// as those of mattn/go-sqlite3, that text.
 func sqliteError(err error, number int, text string) bool {
 	var code interface{ Code() int }
 	if errors.As(err, &code) {

@@ -7,10 +7,10 @@ import (
 	"database/sql/driver"
 )
 
-// A Gate is called before each statement is sent, with its text, or BEGIN, COMMIT or ROLLBACK. While
-// the gate does not return, the client stands still as a stopped process does: the context was looked
-// at before, and the statement is sent in any case. An error of the gate takes the place of the answer:
-// the statement is executed, and the client does not know.
+// A Gate is called before each statement is sent, with its text, or BEGIN, COMMIT or ROLLBACK.
+// While the gate does not return, the client stands still as a stopped process does: the context
+// was looked at before, and the statement is sent in any case. An error of the gate takes the place
+// of the answer: the statement is executed, and the client does not know.
 type Gate func(statement string) error
 
 // Open opens the database with a gate in front of it, or none.

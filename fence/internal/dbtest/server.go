@@ -47,7 +47,8 @@ type Database struct {
 }
 
 // Start starts a server with its defaults, which listens on a socket in a directory of its own. The
-// server ends with this process at the latest, as a shell between them waits for the end of its stdin.
+// server ends with this process at the latest, as a shell between them waits for the end of its
+// stdin.
 func Start(ctx context.Context, kind Kind) (*Database, error) {
 	if kind == SQLite {
 		dir, err := os.MkdirTemp("", "fence-")
@@ -77,8 +78,8 @@ func AtFile(path string, stop func() error) *Database {
 	return &Database{Kind: SQLite, DSN: "file:" + path + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)", stop: stop}
 }
 
-// Fresh returns an empty database of the server, which lasts as long as that. With SQLite there is one
-// database only.
+// Fresh returns an empty database of the server, which lasts as long as that. With SQLite there is
+// one database only.
 func (d *Database) Fresh(ctx context.Context) (*Database, error) {
 	if d.Kind == SQLite {
 		return d, nil

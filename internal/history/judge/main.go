@@ -1,4 +1,5 @@
-// Judge reads histories that clients have written down, as lines of JSON, and says whether locks could have behaved like that.
+// Judge reads histories that clients have written down, as lines of JSON, and says whether locks
+// could have behaved like that.
 //
 //	go run ./internal/history/judge file...
 package main

@@ -50,7 +50,8 @@ func Redis() *redisarbiter.Options {
 	return nil
 }
 
-// Options returns the options that the environment has, with a logger that writes records as lines of standard error.
+// Options returns the options that the environment has, with a logger that writes records as lines
+// of standard error.
 func Options() *coord.Options {
 	a := addresses()
 	return &coord.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Cluster: &coord.Cluster{

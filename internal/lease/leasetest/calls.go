@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A call is one of a node's calls of the arbiter: it is sent, executed, and answered. Each step is a command, and each may come
-// late. A call that fails was executed or not: its node does not know.
+// A call is one of a node's calls of the arbiter: it is sent, executed, and answered. Each step is
+// a command, and each may come late. A call that fails was executed or not: its node does not know.
 type call struct {
 	kind     string
 	key      string
@@ -114,7 +114,8 @@ func (n *Node) repeat(kind, key string) {
 	}
 }
 
-// fail ends a call without an answer. The arbiter executes it later, if it has not: see [World.late].
+// fail ends a call without an answer. The arbiter executes it later, if it has not: see
+// [World.late].
 func (n *Node) fail(kind, key string) {
 	if c := n.find(kind, key); c != nil {
 		n.event(func(now time.Time, fx *lease.Effects) { operations[kind].fail(n, c, now, fx) })

@@ -51,7 +51,8 @@ var commands = map[string]func(n *Node, args []string){
 	"repeat":  func(n *Node, args []string) { n.repeat(args[0], args[1]) },
 }
 
-// shown shows the names of holds that are not exclusive with a colon: "k:sa" is a shared one of the key k, by the holder a.
+// shown shows the names of holds that are not exclusive with a colon: "k:sa" is a shared one of the
+// key k, by the holder a.
 var shown = strings.NewReplacer("\x00\xff", "", "\x00", ":")
 
 // nameOf is the inverse of shown.
@@ -174,8 +175,9 @@ func (w *World) pass(d time.Duration) {
 	}
 }
 
-// round: three seconds pass. All nodes renew their sessions, verify, and ping; one may be cut off from everything meanwhile. The arbiter
-// counts sessions dead that were not renewed for as long as they last.
+// round: three seconds pass. All nodes renew their sessions, verify, and ping; one may be cut off
+// from everything meanwhile. The arbiter counts sessions dead that were not renewed for as long as
+// they last.
 func (w *World) round(without string) {
 	w.now = w.now.Add(w.Times.TTL * 3 / 10)
 	for _, n := range w.Nodes {

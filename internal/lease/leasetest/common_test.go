@@ -1,6 +1,7 @@
 //go:build !simulation && !mutants
 
-// With these tags each look at the owner's word is compared with a look at each hold: there is nothing to count.
+// With these tags each look at the owner's word is compared with a look at each hold: there is
+// nothing to count.
 
 package leasetest
 

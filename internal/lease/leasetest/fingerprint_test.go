@@ -12,16 +12,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// ignored fields do not change what a world does from now on: memory that is kept to be used again, counters for reports, and what
-// tests look at.
+// ignored fields do not change what a world does from now on: memory that is kept to be used again,
+// counters for reports, and what tests look at.
 var ignoredFields = map[string]bool{
 	"unused": true, "spare": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
 	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true,
 	"shelf": true, "shelfNext": true, "shelved": true,
 }
 
-// printer makes a fingerprint of all that is reachable from a world, whatever it is called. Pointers are numbered in the order in which
-// they are found.
+// printer makes a fingerprint of all that is reachable from a world, whatever it is called.
+// Pointers are numbered in the order in which they are found.
 type printer struct {
 	h    maphash.Hash
 	seen map[unsafe.Pointer]uint64

@@ -44,7 +44,8 @@ func TestFrames_ARecallOfWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A node that is told so by another one looks at its own ring: it follows no other node's (rule 14).
+// A node that is told so by another one looks at its own ring: it follows no other node's (rule
+// 14).
 func TestFrames_ANodeIsToldThatThePartitionShouldBeItsOwn(t *testing.T) {
 	w := after(t, "a b", "owner a")
 	f := peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours}
@@ -98,8 +99,8 @@ func TestTake_BeginsToAcquire(t *testing.T) {
 	}
 }
 
-// A hold that has a row, and an owner that goes on announcing deadlines, is in force until the later of the two: it may rest on that owner
-// again (rule 17).
+// A hold that has a row, and an owner that goes on announcing deadlines, is in force until the
+// later of the two: it may rest on that owner again (rule 17).
 func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping\n b lock k\n deliver\n tick 4s\n b renew\n tick 4600ms\n b renew\n b adopt\n a renew\n a verify")
 	row, _ := w.node("b").P.HoldOf("k")
@@ -109,7 +110,8 @@ func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 	}
 }
 
-// What a node is said to use is counted once: also of requests that were parked, repeated, sent away, or given up.
+// What a node is said to use is counted once: also of requests that were parked, repeated, sent
+// away, or given up.
 func TestUsed_CountsEachRequestOnce(t *testing.T) {
 	for name, commands := range map[string]string{
 		"parked":           "",

@@ -53,8 +53,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// The owner tells which requests for reading wait behind one for writing, and no others: not the one that came before the writer's, nor
-// any once the writer is gone; and no other node does.
+// The owner tells which requests for reading wait behind one for writing, and no others: not the
+// one that came before the writer's, nor any once the writer is gone; and no other node does.
 func TestBehind(t *testing.T) {
 	for _, writer := range []string{"a", "b"} {
 		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k:sb\n deliver\n deliver\n c lock k:sc")

@@ -20,9 +20,10 @@ var modelFaults = map[string]model.Model{
 	"sessions' slot": {Faults: 1, SessionFailovers: 1},
 }
 
-// TestModelWalks lets the model do anything that it allows, and the core the same. The core violates
-// nothing. Callers that get the key in the model get it in the core as well, as a rule: the core does
-// at once some of what the model does in a step of its own, so that they differ in the order.
+// TestModelWalks lets the model do anything that it allows, and the core the same. The core
+// violates nothing. Callers that get the key in the model get it in the core as well, as a rule:
+// the core does at once some of what the model does in a step of its own, so that they differ in
+// the order.
 func TestModelWalks(t *testing.T) {
 	for name, m := range modelFaults {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +44,8 @@ func TestModelWalks(t *testing.T) {
 	}
 }
 
-// walkModel replays a walk of the model. It returns a violation with its story, "" if there is none,
-// and how many grants of the model were the core's as well.
+// walkModel replays a walk of the model. It returns a violation with its story, "" if there is
+// none, and how many grants of the model were the core's as well.
 func walkModel(t *testing.T, m model.Model, seed uint64) (broken string, same, all int) {
 	t.Helper()
 	m.Nodes, m.Requests, m.T, m.Q, m.Lag = 2, 2, 2, 3, 1

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// namesOf are what a node locks in TestRandomWalks_Modes: a key that is read and written, and three permits of another one.
+// namesOf are what a node locks in TestRandomWalks_Modes: a key that is read and written, and three
+// permits of another one.
 func namesOf(node string) []string {
 	return []string{
 		"k", fallback.SharedName("k", node), fallback.PermitsName("m", 2, 3, node), fallback.PermitsName("m", 1, 3, node+"2"), fallback.SharedName("k", node),
@@ -18,7 +19,8 @@ func namesOf(node string) []string {
 	}
 }
 
-// inForceTogether are the modes and tokens of all holds of a key in force by the clock that callers use.
+// inForceTogether are the modes and tokens of all holds of a key in force by the clock that callers
+// use.
 type inForceTogether struct {
 	modes  []fallback.Mode
 	tokens []uint64
@@ -40,8 +42,9 @@ func (w *World) inForce() map[string]*inForceTogether {
 	return all
 }
 
-// TestRandomWalks_Modes lets nodes do anything in any order, with readers, writers and permits, and cuts their streams. A writer
-// is alone, permits are not more than there are (I1), and tokens rise from a writer to what comes after it (I2).
+// TestRandomWalks_Modes lets nodes do anything in any order, with readers, writers and permits, and
+// cuts their streams. A writer is alone, permits are not more than there are (I1), and tokens rise
+// from a writer to what comes after it (I2).
 func TestRandomWalks_Modes(t *testing.T) {
 	granted, together, seeds := 0, 0, uint64(fewer(walks/2, 8))
 	for seed := range seeds {
@@ -57,7 +60,8 @@ func TestRandomWalks_Modes(t *testing.T) {
 	}
 }
 
-// walkModes returns how many locks were granted, how many of them beside others, and the story of a violation if there was one.
+// walkModes returns how many locks were granted, how many of them beside others, and the story of a
+// violation if there was one.
 func walkModes(t *testing.T, seed uint64, quiet bool) (granted, together int, wrong string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -174,7 +178,8 @@ func stepModes(w *World, r *rand.Rand) string {
 	}
 }
 
-// A writer that waits is served before readers that come later, also if it has waited since there were other readers, who have gone.
+// A writer that waits is served before readers that come later, also if it has waited since there
+// were other readers, who have gone.
 func TestModes_NoReaderOvertakes(t *testing.T) {
 	for _, writer := range []string{"a", "d"} {
 		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k\n deliver\n deliver\n c lock k:sc\n deliver")

@@ -11,7 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// lock takes the ways of a caller in package coord: the owner's, a lingering hold's, and the long one.
+// lock takes the ways of a caller in package coord: the owner's, a lingering hold's, and the long
+// one.
 func (n *Node) lock(key string, try bool) {
 	p, now := &n.P, n.w.now
 	k, at := p.Find(key), n.cfg.At(n.w.now)
@@ -177,7 +178,8 @@ func (n *Node) watch(key string) {
 	})
 }
 
-// asked: the arbiter asks for the row of a key that this node should have (rule 13). It asks the node of the row's session only.
+// asked: the arbiter asks for the row of a key that this node should have (rule 13). It asks the
+// node of the row's session only.
 func (n *Node) asked(key string) {
 	id := n.w.record.Rows[key].Identity
 	if strings.TrimRight(id.Session, "'") == n.Name {
@@ -190,7 +192,8 @@ var duties = map[lease.Duty]string{
 	lease.DutyGive: "is to demote", lease.DutyWait: "is to wait",
 }
 
-// duty is a round of the balance. agreed: the ring is stable, and the node that it names has the same one (rule 4).
+// duty is a round of the balance. agreed: the ring is stable, and the node that it names has the
+// same one (rule 4).
 func (n *Node) duty(agreed string) {
 	w := n.w
 	d := n.P.Duty(lease.Placement{Known: w.owner != "", Mine: w.owner == n.Name, Agreed: agreed == "agreed", Outlook: lease.Outlook{Grace: agreed == "grace"}}, w.now)
@@ -269,8 +272,9 @@ func (n *Node) free() {
 	n.P.EndFreeing()
 }
 
-// told: a message of the arbiter's reaches the node, as a hint: "freed k b#1", "woken k a#1", "summoned 102", "gap", "again".
-// "reached b": there is a stream to a session. "rerouted": the ring has changed.
+// told: a message of the arbiter's reaches the node, as a hint: "freed k b#1", "woken k a#1",
+// "summoned 102", "gap", "again". "reached b": there is a stream to a session. "rerouted": the ring
+// has changed.
 func (n *Node) told(args []string) {
 	again := n.again
 	n.event(func(now time.Time, fx *lease.Effects) {

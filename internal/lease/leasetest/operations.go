@@ -67,7 +67,8 @@ func (n *Node) failContend(c *call, now time.Time, fx *lease.Effects) {
 	n.P.Settle(c.contender, errNoAnswer, false, now, fx)
 }
 
-// sendAcquire begins to acquire the partition, unless the node has begun to. A record that names the node is looked at instead.
+// sendAcquire begins to acquire the partition, unless the node has begun to. A record that names
+// the node is looked at instead.
 func (n *Node) sendAcquire(string) *call {
 	if n.dead || n.P.Phase() != lease.Acquiring && !n.P.BeginAcquire() {
 		return nil
@@ -127,7 +128,8 @@ func (n *Node) failDemote(c *call, now time.Time, fx *lease.Effects) {
 	n.P.EndDemote(c.frozen, false, false, c.sent, now, fx)
 }
 
-// sendLook looks at the record. One that names this node, which does not serve it, is demoted, if it may be (rule 6).
+// sendLook looks at the record. One that names this node, which does not serve it, is demoted, if
+// it may be (rule 6).
 func (n *Node) sendLook(string) *call {
 	switch r := n.w.record.Load(n.w.moment()); {
 	case r.Owner != n.session.ID:

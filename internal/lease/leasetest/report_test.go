@@ -206,7 +206,8 @@ func TestOverdue_TellsTheSessionThatTheArbiterHasNamed(t *testing.T) {
 	}
 }
 
-// A key with many waiters is looked at in pieces, as many keys are: callers come in between, and may leave.
+// A key with many waiters is looked at in pieces, as many keys are: callers come in between, and
+// may leave.
 func TestOverdue_ManyWaitersOfOneKey(t *testing.T) {
 	const waiters = 3*lease.WalkAtOnce + 5
 	w := after(t, "a", "tick 1s\n a acquire\n owner a\n ping\n a lock k"+strings.Repeat("\n a lock k", waiters))

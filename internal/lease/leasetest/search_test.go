@@ -10,8 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A search sees every state that two nodes can come to from a root by so many steps, with the record of an arbiter and streams that
-// deliver in order. Calls are sent, executed and answered in steps of their own. States that cannot be told apart are one.
+// A search sees every state that two nodes can come to from a root by so many steps, with the
+// record of an arbiter and streams that deliver in order. Calls are sent, executed and answered in
+// steps of their own. States that cannot be told apart are one.
 type search struct {
 	root   string // commands
 	depth  int
@@ -23,7 +24,8 @@ type search struct {
 	states int
 }
 
-// moment is a search's state: the commands that lead to it, after the root's, and what is left of the faults.
+// moment is a search's state: the commands that lead to it, after the root's, and what is left of
+// the faults.
 type moment struct {
 	way                     []string
 	ticks, cuts, fails, lie int
@@ -230,7 +232,8 @@ const (
 	rounds  = "\n round a\n round a\n round a\n round a" // a is cut off until its session is dead
 )
 
-// A scene is a root, from which the search goes on. guard is what the search notices if it is missing.
+// A scene is a root, from which the search goes on. guard is what the search notices if it is
+// missing.
 type scene struct {
 	name, guard string
 	search
@@ -250,12 +253,14 @@ var scenes = []scene{
 	{"a demote is lost", "Waits", search{root: granted + "\n a send demote\n a fail demote", depth: 4, whole: true, ticks: 1}},
 }
 
-// race is whether this is a build with the race detector: a search is one goroutine, and takes ten times as long with it.
+// race is whether this is a build with the race detector: a search is one goroutine, and takes ten
+// times as long with it.
 var race bool
 
 var deeper = flag.Int("lease.deeper", 0, "`steps` more in each search: each takes about six times as long as the one before")
 
-// TestSearch sees all that can happen within bounds. No key has two holders in force (I1), and tokens rise (I2).
+// TestSearch sees all that can happen within bounds. No key has two holders in force (I1), and
+// tokens rise (I2).
 func TestSearch(t *testing.T) {
 	states := 0
 	for _, x := range scenes {

@@ -21,7 +21,8 @@ type replay struct {
 	replica    *fallback.Partition
 }
 
-// newReplay returns a world with the model's times: sessions last two ticks, or three if the arbiter's clock may run ahead by one.
+// newReplay returns a world with the model's times: sessions last two ticks, or three if the
+// arbiter's clock may run ahead by one.
 func newReplay(drift bool) *replay {
 	x := Times{TTL: 2 * tick, Grace: 3 * tick}
 	if drift {

@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "write transcripts as they are now")
 
-// TestTranscripts executes the commands of each file of testdata, which follow a ">", and compares what comes of them with the
-// lines below. A "#" begins a comment. The first line names the nodes.
+// TestTranscripts executes the commands of each file of testdata, which follow a ">", and compares
+// what comes of them with the lines below. A "#" begins a comment. The first line names the nodes.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -73,7 +73,8 @@ func TestTurn_ItsContextsEnd(t *testing.T) {
 	}
 }
 
-// A turn that is passed on is not measured, as a rule: what counts is the moment at which the next caller reads the clock (rule 1).
+// A turn that is passed on is not measured, as a rule: what counts is the moment at which the next
+// caller reads the clock (rule 1).
 func TestTurn_IsPassedOnWithoutAClock(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping")
 	for range 200 { // two in 64 are measured
@@ -162,7 +163,8 @@ func TestContender_AllAreSentAway(t *testing.T) {
 	}
 }
 
-// A request for which the arbiter named an owner is sent once there is a stream to that owner (rule 14).
+// A request for which the arbiter named an owner is sent once there is a stream to that owner (rule
+// 14).
 func TestContender_ItIsToldOfTheStreamToItsOwner(t *testing.T) {
 	w := after(t, "a b c", "b acquire\n cut a b\n a lock k\n a lock l\n a calls\n a lock m")
 	if log, _ := w.Do("a told reached c"); len(log) > 0 {
@@ -200,9 +202,9 @@ func TestHeard_OfAnOwnershipThatIsOver(t *testing.T) {
 	}
 }
 
-// A node asks for a partition before the last owner has given it back, and is offered it while the answer is on its way: it asks
-// again at once.
-// The offer says nothing of an owner: the arbiter is asked (rule 14).
+// A node asks for a partition before the last owner has given it back, and is offered it while the
+// answer is on its way: it asks again at once. The offer says nothing of an owner: the arbiter is
+// asked (rule 14).
 func TestEndAcquire_OfferedMeanwhile(t *testing.T) {
 	for _, offered := range []bool{false, true} {
 		w := after(t, "a b", "a acquire\n owner b")

@@ -8,8 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// TestRandomWalks_NoticeAMissingGuard takes Import away. Epoch, Lapse, Freeze and Announced are not noticed by these walks, in which
-// calls take no time and no answer is late: packages sim and model notice them.
+// TestRandomWalks_NoticeAMissingGuard takes Import away. Epoch, Lapse, Freeze and Announced are not
+// noticed by these walks, in which calls take no time and no answer is late: packages sim and model
+// notice them.
 func TestRandomWalks_NoticeAMissingGuard(t *testing.T) {
 	guard.Import = false
 	defer func() { guard.Import = true }()

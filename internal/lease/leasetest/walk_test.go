@@ -11,8 +11,8 @@ import (
 // walks are how many seeds TestRandomWalks tries.
 const walks = 6000
 
-// TestRandomWalks lets two nodes do anything in any order, and cuts their stream. No key may have two holders in force (I1), and
-// tokens rise (I2).
+// TestRandomWalks lets two nodes do anything in any order, and cuts their stream. No key may have
+// two holders in force (I1), and tokens rise (I2).
 func TestRandomWalks(t *testing.T) {
 	granted, seeds := 0, uint64(fewer(walks, 8))
 	for seed := range seeds {
@@ -28,7 +28,8 @@ func TestRandomWalks(t *testing.T) {
 	}
 }
 
-// fewer returns n, or n divided by a number where there is no time for all: with the race detector, as a walk is one goroutine, and with -short.
+// fewer returns n, or n divided by a number where there is no time for all: with the race detector,
+// as a walk is one goroutine, and with -short.
 func fewer(n, by int) int {
 	if race || testing.Short() {
 		return n / by

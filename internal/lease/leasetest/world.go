@@ -259,8 +259,8 @@ func (w *World) ping(a, b *Node) {
 	e.sending = append(e.sending, peer.Frame{Kind: peer.Ping, Ping: uint32(len(e.pings))})
 }
 
-// event lets something happen at a node, and carries out what comes of it. What comes of several keys is put in their order: the core
-// goes through maps.
+// event lets something happen at a node, and carries out what comes of it. What comes of several
+// keys is put in their order: the core goes through maps.
 func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	var fx lease.Effects
 	f(n.w.now, &fx)

@@ -1,6 +1,7 @@
-// Package quorum explores every state of a register over independent servers that may forget: docs/quorum.md. It is CASPaxos
-// (D. Rystsov, "CASPaxos: Replicated State Machines without logs", 2018), to which is added what is done with a server that has
-// lost data: its answers do not count until it is admitted again, in a new epoch. Epochs are the first part of each ballot.
+// Package quorum explores every state of a register over independent servers that may forget:
+// docs/quorum.md. It is CASPaxos (D. Rystsov, "CASPaxos: Replicated State Machines without logs",
+// 2018), to which is added what is done with a server that has lost data: its answers do not count
+// until it is admitted again, in a new epoch. Epochs are the first part of each ballot.
 package quorum
 
 import (
@@ -15,8 +16,9 @@ const (
 	admitter  = proposers - 1
 )
 
-// Register is the model of one record. Two processes swap it: the first one from nothing to 1, the second from nothing to 2, or
-// from 1 to 2. A third one admits servers that have forgotten. Messages arrive in any order, once or never.
+// Register is the model of one record. Two processes swap it: the first one from nothing to 1, the
+// second from nothing to 2, or from 1 to 2. A third one admits servers that have forgotten.
+// Messages arrive in any order, once or never.
 type Register struct {
 	Chain   bool  // the second swap is from 1
 	Two     bool  // the second process admits servers, too, in the place of its swap
@@ -26,7 +28,8 @@ type Register struct {
 	Without Guard
 }
 
-// A Guard is something without which an acknowledged value is lost, or two swaps from the same one succeed.
+// A Guard is something without which an acknowledged value is lost, or two swaps from the same one
+// succeed.
 type Guard uint16
 
 // The guards.
@@ -146,8 +149,8 @@ func (m *Register) Explore() (r Result) {
 // votes reports whether the answers of a server count.
 func (m *Register) votes(x *server) bool { return x.epoch != 0 || !m.has(Marked) }
 
-// check looks at what any majority that answers would tell. A value that was acknowledged, or read, is there, or the one that was
-// swapped for it.
+// check looks at what any majority that answers would tell. A value that was acknowledged, or read,
+// is there, or the one that was swapped for it.
 func (m *Register) check(s *state) string {
 	if s.told&2 != 0 && s.told&4 != 0 && !m.Chain {
 		return "both swaps from nothing have succeeded"
@@ -273,7 +276,8 @@ func (m *Register) begin(s state, i int, to func(state, string)) {
 		n := s
 		x := &n.p[i]
 		x.target, x.start = uint8(j), s.s[j].start
-		// The highest that one of a majority of the others knows. With three servers the others are both.
+		// The highest that one of a majority of the others knows. With three servers the others are
+		// both.
 		epoch := m.known(&s, 1, j)
 		if m.known(&s, majority, j) == 0 && m.has(Others) {
 			continue

@@ -1,9 +1,11 @@
-// Package spec is the lock protocol as seen from outside: which node serves a partition at which epoch, and which node has which
-// hold of its keys. It is a deterministic state machine without times, faults and messages.
+// Package spec is the lock protocol as seen from outside: which node serves a partition at which
+// epoch, and which node has which hold of its keys. It is a deterministic state machine without
+// times, faults and messages.
 //
-// Two things are compared with it, by the same events. Package model checks, while it explores, that each of its transitions is one
-// that State.Step allows. Package sim has the events of its runs checked, which the code of package lease has made. So the model and
-// the code cannot part in what this package sees.
+// Two things are compared with it, by the same events. Package model checks, while it explores,
+// that each of its transitions is one that State.Step allows. Package sim has the events of its
+// runs checked, which the code of package lease has made. So the model and the code cannot part in
+// what this package sees.
 package spec
 
 import (
@@ -15,7 +17,8 @@ import (
 // A Kind is what an Event is.
 type Kind uint8
 
-// The kinds of events. Those of the arbiter happen when it has executed a call. Those that are sent happen when a node calls.
+// The kinds of events. Those of the arbiter happen when it has executed a call. Those that are sent
+// happen when a node calls.
 const (
 	Acquired  Kind = iota + 1 // the arbiter gives the partition to Session at Epoch, and answers with Rows
 	Served                    // Session begins to serve Epoch
@@ -53,7 +56,8 @@ type Hold struct {
 	Name   string // of the row
 	Shared bool   // it stands beside other shared ones
 
-	// It was granted to a session that has the exclusive hold, or a row of it. A caller gets it if that hold is in force then.
+	// It was granted to a session that has the exclusive hold, or a row of it. A caller gets it if
+	// that hold is in force then.
 	Downgraded bool
 
 	fallback.Row
@@ -98,7 +102,8 @@ const (
 	Unknown
 )
 
-// A State is what is known of a partition. Its zero value is one of which nothing is. It is used by one goroutine at a time.
+// A State is what is known of a partition. Its zero value is one of which nothing is. It is used by
+// one goroutine at a time.
 type State struct {
 	Top     uint32            // the highest epoch that was given out
 	Takers  map[uint32]string // sessions to which epochs were given
@@ -112,7 +117,8 @@ type State struct {
 	Last     map[string]Tokens                    // by key
 	Dead     map[string]bool
 
-	// Lapsed looks whether a service, or a hold, has ended by its node's clock, without an event. nil: none ever has.
+	// Lapsed looks whether a service, or a hold, has ended by its node's clock, without an event.
+	// nil: none ever has.
 	Lapsed func(session string, epoch uint32, h *Hold) Answer
 }
 
@@ -134,7 +140,8 @@ func New() *State {
 	}
 }
 
-// Step makes what the event does. It returns an error that names a rule (docs/protocol.md) if the specification does not allow it.
+// Step makes what the event does. It returns an error that names a rule (docs/protocol.md) if the
+// specification does not allow it.
 func (s *State) Step(e *Event) error {
 	switch e.Kind {
 	case Dead:
@@ -300,8 +307,8 @@ func (s *State) order(h *Hold) error {
 	return nil
 }
 
-// downgrades reports whether the session has the exclusive hold. One that has lapsed unnoticed is had: no other request is made for the
-// key before its node drops it.
+// downgrades reports whether the session has the exclusive hold. One that has lapsed unnoticed is
+// had: no other request is made for the key before its node drops it.
 func (s *State) downgrades(h *Hold) bool {
 	for i := range s.Holds {
 		if o := &s.Holds[i]; o.Key == h.Key && o.Session == h.Session && !o.Shared {

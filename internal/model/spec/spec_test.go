@@ -13,8 +13,9 @@ func row(session string, request uint64, epoch, seq uint32) fallback.Row {
 
 func hold(r fallback.Row) Hold { return Hold{Key: "k", Name: "k", Row: r} }
 
-// life is a run that the specification allows: a node locks at the arbiter, the other one takes the partition, keeps and grants
-// holds, and gives it back; the first one's ownership is demoted unserved.
+// life is a run that the specification allows: a node locks at the arbiter, the other one takes the
+// partition, keeps and grants holds, and gives it back; the first one's ownership is demoted
+// unserved.
 var life = []Event{
 	{Kind: Locked, Hold: hold(row("a", 1, 1, 1))},
 	{Kind: Accepted, Hold: hold(row("a", 1, 1, 1))},
@@ -213,7 +214,8 @@ func TestStep_LapsedServiceIsOver(t *testing.T) {
 	}
 }
 
-// What was granted for a downgrade of a lock that has been lost since is no caller's: a writer with a lower token may come after it.
+// What was granted for a downgrade of a lock that has been lost since is no caller's: a writer with
+// a lower token may come after it.
 func TestStep_DowngradedHoldOfALostLockIsNoCallers(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  []Kind // of the exclusive hold

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// event is one step. Its text is that of its kind, with the node in the place of $a and the number in that of $v.
+// event is one step. Its text is that of its kind, with the node in the place of $a and the number
+// in that of $v.
 type event struct {
 	kind, node, n int8
 }

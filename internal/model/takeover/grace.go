@@ -38,11 +38,12 @@ const (
 	sY             // holds its key
 )
 
-// EndOfGrace is the model of a partition with one key, of session X, which may own it, session Y, to which X may grant the key,
-// and Z, which takes what the arbiter gives. Z is honest and quick: what it takes it has for ever.
+// EndOfGrace is the model of a partition with one key, of session X, which may own it, session Y,
+// to which X may grant the key, and Z, which takes what the arbiter gives. Z is honest and quick:
+// what it takes it has for ever.
 //
-// All clocks run alike. A call is one step, and an answer to X's acquire may come later. Delta is for how long a deposed
-// primary answers.
+// All clocks run alike. A call is one step, and an answer to X's acquire may come later. Delta is
+// for how long a deposed primary answers.
 type EndOfGrace struct {
 	T, Q, W, Delta, D int8
 	Failovers         uint8

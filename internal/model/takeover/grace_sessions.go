@@ -40,7 +40,8 @@ func (m *EndOfGrace) sessions(was *graceState, i int, add adderG) {
 	}
 }
 
-// atEach calls f with a copy of the state for each server that answers: 0 the present one, 1 the deposed one.
+// atEach calls f with a copy of the state for each server that answers: 0 the present one, 1 the
+// deposed one.
 func (m *EndOfGrace) atEach(was *graceState, f func(s *graceState, x *store, n int8)) {
 	s := *was
 	f(&s, &s.cur, 0)

@@ -74,8 +74,9 @@ func TestEndOfGrace_EachGuardPrevents(t *testing.T) {
 // notNeeded are guards that are for sessions which the new server does not know.
 const notNeeded = LagCompared | Probation | ProbationAdopts | NoneExpires | NoneBuried | JointLonger | CopyInGrace | Recreated
 
-// TestEndOfGrace_SessionsApart: where the sessions' server is another one and does not fail over, as often in a Redis Cluster, no
-// session is unknown. Neither lag nor probation counts, and a statement of that server may arrive later.
+// TestEndOfGrace_SessionsApart: where the sessions' server is another one and does not fail over,
+// as often in a Redis Cluster, no session is unknown. Neither lag nor probation counts, and a
+// statement of that server may arrive later.
 func TestEndOfGrace_SessionsApart(t *testing.T) {
 	apart := func(m *EndOfGrace, without GraceGuard) *EndOfGrace {
 		m.Apart, m.Without = true, notNeeded|without
@@ -116,7 +117,8 @@ func TestEndOfGrace_BuriesInGrace(t *testing.T) {
 	holds(t, m.Explore(), true)
 }
 
-// TestEndOfGrace_Defences: without these nothing happens within these bounds, as others are in force.
+// TestEndOfGrace_Defences: without these nothing happens within these bounds, as others are in
+// force.
 func TestEndOfGrace_Defences(t *testing.T) {
 	m := owner().twice()
 	m.Without = Recreated

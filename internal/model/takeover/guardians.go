@@ -51,10 +51,12 @@ const (
 	maxRenewals = 2
 )
 
-// Guardians is the model of one session X, its guardians, a holder Y to which X announces deadlines, and the arbiter.
+// Guardians is the model of one session X, its guardians, a holder Y to which X announces
+// deadlines, and the arbiter.
 //
-// Time passes in ticks. Each clock counts Slow or Fast units in a tick; which one is chosen for X, for Y, and for all
-// guardians together, at the beginning, or with Wander anew in each tick. D, V and T are units, Grace is ticks.
+// Time passes in ticks. Each clock counts Slow or Fast units in a tick; which one is chosen for X,
+// for Y, and for all guardians together, at the beginning, or with Wander anew in each tick. D, V
+// and T are units, Grace is ticks.
 type Guardians struct {
 	Sets       []uint8 // by version
 	Slow, Fast int8
@@ -76,7 +78,8 @@ type Guardians struct {
 
 func (m *Guardians) has(g Guard) bool { return m.Without&g == 0 }
 
-// Times that are left are 0 when they have passed. Those of X, Y and guardian j are by their own clocks.
+// Times that are left are 0 when they have passed. Those of X, Y and guardian j are by their own
+// clocks.
 type guardState struct {
 	rates uint8
 

@@ -135,13 +135,15 @@ func (s *guardState) at(deposed bool) *server {
 // young reports whether a server took over less than delta ago: the one before may answer yet.
 func (m *Guardians) young(at *server) bool { return at.grace > m.Grace-m.Delta }
 
-// dies is when X is dead at a server: others may have all that it had, but for what has a row there.
+// dies is when X is dead at a server: others may have all that it had, but for what has a row
+// there.
 func (m *Guardians) dies(s *guardState, at *server) {
 	at.dead, at.exp, s.taken = true, 0, true
 	s.bare = s.bare || s.adopted && !at.row
 }
 
-// adopt makes Y ask for the row of its hold. Outside of Grace it is refused if the record may have another owner.
+// adopt makes Y ask for the row of its hold. Outside of Grace it is refused if the record may have
+// another owner.
 func (m *Guardians) adopt(was *guardState, add adder, kind int, deposed bool) {
 	s := *was
 	at := s.at(deposed)

@@ -14,7 +14,8 @@ func (m *Guardians) session(was *guardState, add adder) {
 		if interest&(1<<j) == 0 || was.lost&(1<<j) != 0 && m.has(RestartIsAnother) {
 			continue
 		}
-		// A ping is answered at once: one that takes longer makes the guardian's promise longer, not X's.
+		// A ping is answered at once: one that takes longer makes the guardian's promise longer,
+		// not X's.
 		s = *was
 		s.until[j] = m.D
 		s.ackLeft[j], s.ackVoted[j] = m.value(), was.voted[j]
@@ -91,7 +92,8 @@ func (m *Guardians) renew(was *guardState, add adder, kind int, names int8, depo
 	add(kind, 0, names, s)
 }
 
-// answered is X's when it reads an answer. Young is whether the server took over less than delta ago.
+// answered is X's when it reads an answer. Young is whether the server took over less than delta
+// ago.
 func (m *Guardians) answered(s *guardState, ver, left int8, young bool) {
 	if !m.outlives(s, young) {
 		s.gone = true

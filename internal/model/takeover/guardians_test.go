@@ -148,7 +148,8 @@ func TestGuardians_MarginIsExact(t *testing.T) {
 	}
 }
 
-// TestGuardians_EachGuardPrevents takes each guard away, and expects that X is dead while X, or Y, believes that it is valid.
+// TestGuardians_EachGuardPrevents takes each guard away, and expects that X is dead while X, or Y,
+// believes that it is valid.
 func TestGuardians_EachGuardPrevents(t *testing.T) {
 	for _, tt := range []struct {
 		off   Guard

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// race is whether this is a build with the race detector, which makes exploring six times slower, and
-// has nothing to find: each exploration is one goroutine with a model of its own.
+// race is whether this is a build with the race detector, which makes exploring six times slower,
+// and has nothing to find: each exploration is one goroutine with a model of its own.
 var race bool
 
 var (

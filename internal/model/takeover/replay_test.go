@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guardians"
 )
 
-// replay takes ways through the model at random, and leads the state machines of package guardians along. A step is taken in
-// both; after it they have to agree on what X, its guardians and Y may rely on. Versions are one higher there; a unit is a
-// second.
+// replay takes ways through the model at random, and leads the state machines of package guardians
+// along. A step is taken in both; after it they have to agree on what X, its guardians and Y may
+// rely on. Versions are one higher there; a unit is a second.
 type replay struct {
 	t      *testing.T
 	m      *Guardians
@@ -184,7 +184,8 @@ func (r *replay) recorded(version int8, soon bool, conf int8) {
 	}
 }
 
-// vote makes a guardian look. It votes for all versions that it knows, each of which is a step in the model.
+// vote makes a guardian look. It votes for all versions that it knows, each of which is a step in
+// the model.
 func (r *replay) vote(j int) bool {
 	for _, v := range r.guards[j].Look(r.g) {
 		r.others.Heard(v, r.g)
@@ -238,7 +239,8 @@ func (r *replay) compare() {
 			r.fail("the machines would bury version %d, the model would not", v)
 		}
 	}
-	// What the machines do is what the model permits: if X is dead there, it does not rely on itself here.
+	// What the machines do is what the model permits: if X is dead there, it does not rely on
+	// itself here.
 	if s.taken && !s.gone && r.ward.Alive(r.x) && s.lease > 0 {
 		r.fail("X is dead, and the machine says that it is alive")
 	}

@@ -1,7 +1,7 @@
 package takeover
 
-// unknown is when a session renews at a table that does not know it, in Grace. The renewal counts once all replicas have it: until then
-// the session asks again.
+// unknown is when a session renews at a table that does not know it, in Grace. The renewal counts
+// once all replicas have it: until then the session asks again.
 func (m *Rounds) unknown(x *table) {
 	if m.Opened && !x.lacks && m.has(Missing) {
 		x.grace, x.round, x.age, x.lacks = m.Q, 0, 0, true
@@ -29,7 +29,8 @@ func (m *Rounds) restored(was *roundState, add adderR) {
 	}
 }
 
-// rows makes the steps of X for its caller, which holds the key: the partition goes, and the hold rests on a row.
+// rows makes the steps of X for its caller, which holds the key: the partition goes, and the hold
+// rests on a row.
 func (m *Rounds) rows(was *roundState, add adderR) {
 	if !m.Rows || was.life != 1 {
 		return

@@ -10,7 +10,8 @@ func rounds(failovers, tables uint8, begun int8) *Rounds {
 	return &Rounds{T: 2, Q: 4, Delta: 1, Failovers: failovers, Tables: tables, Begun: begun, Limit: 3_000_000}
 }
 
-// finer has two ticks in delta, and as many in M: else a deposed table says that a session is dead which has renewed at the other.
+// finer has two ticks in delta, and as many in M: else a deposed table says that a session is dead
+// which has renewed at the other.
 func finer(failovers, tables uint8, begun int8) *Rounds {
 	m := rounds(failovers, tables, begun)
 	m.T, m.M, m.Q, m.Delta = 4, 2, 6, 2
@@ -38,7 +39,8 @@ func opened(failovers uint8, restarts bool) *Rounds {
 	return m
 }
 
-// openedApart has two servers, and all replicas of the table's have each opening of a session before it counts.
+// openedApart has two servers, and all replicas of the table's have each opening of a session
+// before it counts.
 func openedApart(m *Rounds) *Rounds {
 	m.Opened, m.Apart = true, true
 	return m
@@ -57,7 +59,8 @@ func backup(failovers uint8, begun int8) *Rounds {
 	return m
 }
 
-// rows has an owner that may give the partition back, to the deposed server, too, while its own caller holds the key.
+// rows has an owner that may give the partition back, to the deposed server, too, while its own
+// caller holds the key.
 func rows(tables uint8, begun int8) *Rounds {
 	m := rounds(1, tables, begun)
 	m.Rows = true

@@ -1,10 +1,10 @@
-// Command member is a node of a rolling upgrade: it locks keys for a while, and prints what came of it.
-// Its source is also compiled at older commits.
+// Command member is a node of a rolling upgrade: it locks keys for a while, and prints what came of
+// it. Its source is also compiled at older commits.
 //
 //	member ADDRESS-OF-REDIS DURATION NAME [SESSION-TTL]
 //
-// With a SESSION-TTL it says "ready" when it may lock, ends also when its standard input does, and holds a key of its own, "held-NAME",
-// until then: to lose it is a failure.
+// With a SESSION-TTL it says "ready" when it may lock, ends also when its standard input does, and
+// holds a key of its own, "held-NAME", until then: to lose it is a failure.
 package main
 
 import (

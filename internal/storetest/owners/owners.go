@@ -1,5 +1,5 @@
-// Package owners measures what the nodes of a cluster cost a store, as package storetest does for processes without a cluster. It is a
-// package of its own for what a cluster links.
+// Package owners measures what the nodes of a cluster cost a store, as package storetest does for
+// processes without a cluster. It is a package of its own for what a cluster links.
 package owners
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// AtRest logs how long it takes two nodes to own all partitions, and what each of them asks of the store then, by kind of request, of which
-// counted returns the numbers up to now.
+// AtRest logs how long it takes two nodes to own all partitions, and what each of them asks of the
+// store then, by kind of request, of which counted returns the numbers up to now.
 func AtRest(t *testing.T, start func() fallback.Arbiter, opts coord.Options, counted func() map[string]int64) {
 	t.Helper()
 	opts.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
@@ -71,7 +71,8 @@ func NoTwoHolders(t *testing.T, start func() fallback.Arbiter, injuries ...func(
 	return storetest.NoTwoHoldersWith(t, opts, start, injuries...)
 }
 
-// probesEnd has the end of the test wait until no node that has closed is asked any more whether it lives.
+// probesEnd has the end of the test wait until no node that has closed is asked any more whether it
+// lives.
 func probesEnd(t *testing.T) {
 	t.Cleanup(func() {
 		await.Within(t, time.Minute, "the last probe of other nodes ends", func() bool {

@@ -34,7 +34,8 @@ type Store struct {
 	Serve func() (address string)               // starts a server, or names a file
 	Open  func(address string) fallback.Arbiter // in this process, or in one that is killed
 
-	// Usual returns what users of the store lock with elsewhere: a function that locks. Nil: there is no such thing.
+	// Usual returns what users of the store lock with elsewhere: a function that locks. Nil: there
+	// is no such thing.
 	Usual func(address string) func(ctx context.Context, key string) (unlock func() error, err error)
 }
 
@@ -46,10 +47,11 @@ const (
 	ownBatch  = 100 // locks of an owner, of a turn each
 )
 
-// Row logs what locks cost with a store: an owner's, one that an owner is asked for, an owner's of a key that was never locked, and the first one
-// in a partition without an owner, each beside the same with a Redis of the same run; a key that is new to the store and one that is not, without
-// a cluster, beside the store's usual lock; and how long the keys of a killed process stay its own. The test that calls it is run again in that
-// process, so it must do nothing else before.
+// Row logs what locks cost with a store: an owner's, one that an owner is asked for, an owner's of
+// a key that was never locked, and the first one in a partition without an owner, each beside the
+// same with a Redis of the same run; a key that is new to the store and one that is not, without a
+// cluster, beside the store's usual lock; and how long the keys of a killed process stay its own.
+// The test that calls it is run again in that process, so it must do nothing else before.
 func Row(t *testing.T, s Store) {
 	t.Helper()
 	storetest.Minutes(t)
@@ -174,7 +176,8 @@ func key(t *testing.T, fits func(key string) bool) string {
 	return ""
 }
 
-// mine returns a key that a node has locked as the owner, so that it is not one that others are about to hand over to it.
+// mine returns a key that a node has locked as the owner, so that it is not one that others are
+// about to hand over to it.
 func mine(t *testing.T, c *coord.Coordinator) string {
 	return key(t, func(k string) bool {
 		before := c.Stats().Granted[coord.PathOwn]
@@ -223,7 +226,8 @@ func lockAndUnlock(ctx context.Context, c *coord.Coordinator, key string) error 
 	return l.Unlock()
 }
 
-// turns returns the medians of what two functions take, in nanoseconds, which run by turns in batches.
+// turns returns the medians of what two functions take, in nanoseconds, which run by turns in
+// batches.
 func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	t.Helper()
 	var took [2][]float64
@@ -241,8 +245,9 @@ func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	return middle(took[0]), middle(took[1])
 }
 
-// sample returns the medians of what functions take, in nanoseconds. Each is called for some seconds, or a few hundred times, by turns in blocks:
-// the first call of a block may be beside the last release of the block before.
+// sample returns the medians of what functions take, in nanoseconds. Each is called for some
+// seconds, or a few hundred times, by turns in blocks: the first call of a block may be beside the
+// last release of the block before.
 func sample(t *testing.T, fs ...func() error) (medians []float64) {
 	t.Helper()
 	const calls, block = 300, 30
@@ -283,8 +288,8 @@ func middle(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// sibling returns another key of a key's partition. That one may still be in force in the process that has locked it a moment before, and
-// has not told its owner yet that it gives it back.
+// sibling returns another key of a key's partition. That one may still be in force in the process
+// that has locked it a moment before, and has not told its owner yet that it gives it back.
 func (s Store) sibling(key string) string {
 	for i := 0; ; i++ {
 		if k := fmt.Sprint(key, " sibling ", i); s.partition(k) == s.partition(key) {
@@ -297,7 +302,8 @@ func (s Store) partition(key string) uint64 {
 	return xxhash.Sum64String(key) % uint64(s.Options.Partitions)
 }
 
-// takeover has a third node join, in a process of its own, kills that, and returns for how many seconds its keys cannot be locked.
+// takeover has a third node join, in a process of its own, kills that, and returns for how many
+// seconds its keys cannot be locked.
 func (s Store) takeover(t *testing.T, address string, p pair) float64 {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-arbiters.full", "-test.timeout=5m")

@@ -20,7 +20,8 @@ type toucher struct {
 	asked uint64   // locks that were granted by the node as the owner when the measuring began
 }
 
-// spare is in how many partitions more than are measured a key can be locked until the node has acquired one.
+// spare is in how many partitions more than are measured a key can be locked until the node has
+// acquired one.
 const spare = 50
 
 // touch returns a node that is ready to acquire partitions.
@@ -59,7 +60,8 @@ func (x *toucher) lock() error {
 	return lockAndUnlock(context.Background(), x.c, k)
 }
 
-// end checks that the node has granted each lock of the rounds as the owner, and has it leave: what it owns would cost the store something.
+// end checks that the node has granted each lock of the rounds as the owner, and has it leave: what
+// it owns would cost the store something.
 func (x *toucher) end(t *testing.T) {
 	t.Helper()
 	if n := x.granted() - x.asked; n != rounds {
@@ -68,8 +70,8 @@ func (x *toucher) end(t *testing.T) {
 	leave(t, x.c)
 }
 
-// reserved is an arbiter of which a node acquires a partition only when a key of it is locked. Elsewhere a node that has joined acquires
-// all partitions that it should own, at once.
+// reserved is an arbiter of which a node acquires a partition only when a key of it is locked.
+// Elsewhere a node that has joined acquires all partitions that it should own, at once.
 type reserved struct{ fallback.Arbiter }
 
 func (r reserved) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
@@ -94,7 +96,8 @@ func (n *reservedSpace) Acquire(ctx context.Context, p uint32, me string, x fall
 	return n.Namespace.Acquire(ctx, p, me, x)
 }
 
-// Verify is what a node looks with at partitions that it is about to acquire without being asked: it is told that they are in Grace.
+// Verify is what a node looks with at partitions that it is about to acquire without being asked:
+// it is told that they are in Grace.
 func (n *reservedSpace) Verify(ctx context.Context, reads []fallback.Read) []fallback.State {
 	states := make([]fallback.State, len(reads))
 	var let []fallback.Read

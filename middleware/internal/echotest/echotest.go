@@ -16,7 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/routertest"
 )
 
-// ErrSold is an error of the service's own: its error handler answers it with 409 and {"error":"sold"}.
+// ErrSold is an error of the service's own: its error handler answers it with 409 and
+// {"error":"sold"}.
 var ErrSold = errors.New("sold")
 
 // A Context is what the contexts of both versions have.
@@ -86,8 +87,8 @@ func Errors(t *testing.T, h http.Handler, logged func() []error) {
 	}
 }
 
-// EmptySegment checks a service with Serialize at "/orders/:id/payment": a request without an order is
-// the client's mistake.
+// EmptySegment checks a service with Serialize at "/orders/:id/payment": a request without an order
+// is the client's mistake.
 func EmptySegment(t *testing.T, h http.Handler) {
 	t.Helper()
 	for target, status := range map[string]int{"/orders/7/payment": http.StatusOK, "/orders//payment": http.StatusBadRequest} {
@@ -99,8 +100,8 @@ func EmptySegment(t *testing.T, h http.Handler) {
 	}
 }
 
-// Before checks a service with Idempotent, whose handler at "/" writes nothing, but has a hook that sets
-// X-Before before the answer is written.
+// Before checks a service with Idempotent, whose handler at "/" writes nothing, but has a hook that
+// sets X-Before before the answer is written.
 func Before(t *testing.T, h http.Handler) {
 	t.Helper()
 	for range 2 {

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/routertest"
 )
 
-// An Echo is what the routers of both versions have. H is the type of their handlers, M that of their
-// middlewares; G is a group, R a route and RS several.
+// An Echo is what the routers of both versions have. H is the type of their handlers, M that of
+// their middlewares; G is a group, R a route and RS several.
 type Echo[H, M, R, RS any, G Routes[H, M, RS]] interface {
 	http.Handler
 	Routes[H, M, RS]

@@ -12,9 +12,9 @@ import (
 
 var errOver = errors.New("patience: the last pause is over")
 
-// Lock tries the key, waits in its queue until the pauses are over that next returns, and tries once more. A
-// pause of less than 1 ns is the end. The key is not polled between pauses. The errors are those of
-// [coord.Coordinator.TryLock], and those of [coord.Coordinator.Lock] if ctx ends.
+// Lock tries the key, waits in its queue until the pauses are over that next returns, and tries
+// once more. A pause of less than 1 ns is the end. The key is not polled between pauses. The errors
+// are those of [coord.Coordinator.TryLock], and those of [coord.Coordinator.Lock] if ctx ends.
 func Lock(ctx context.Context, locks Locks, key string, next func() time.Duration) (migrate.Held, error) {
 	l, err := locks.TryLock(ctx, key)
 	if !errors.Is(err, coord.ErrLocked) && !errors.Is(err, coord.ErrUnavailable) {

@@ -86,7 +86,8 @@ func (l *Log) name(err error) string {
 	return strings.Join(names, ", ")
 }
 
-// A Scenario makes the same calls of the library and of the shim, and adds what they return to the side's Log.
+// A Scenario makes the same calls of the library and of the shim, and adds what they return to the
+// side's Log.
 type Scenario[S any] struct {
 	Do      func(t *testing.T, side S)
 	Differs []string // the lines of the shim, where they are not those of the library
@@ -123,8 +124,8 @@ func Remove(t *testing.T, client *redis.Client, key string) {
 	}
 }
 
-// compare compares what the library and the shim did. Where the shim differs, differs has its lines, and the
-// library's must be others.
+// compare compares what the library and the shim did. Where the shim differs, differs has its
+// lines, and the library's must be others.
 func compare(t *testing.T, library, shim *Log, differs []string) {
 	t.Helper()
 	if len(library.lines) == 0 {
