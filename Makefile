@@ -111,8 +111,10 @@ vulns:
 	  echo "make vulns: NOTHING WAS CHECKED: the vulnerability database ($(VULNDB)) is out of reach"; exit 0; }; \
 	for m in $(MODULES); do echo "$$m:"; (cd $$m && GOWORK=off $(VULNS) -db $(VULNDB) ./...) || exit 1; done
 
+# Beside other locks; and short paths beside the floors of the machine (docs/adr/0020).
 bench: redis
 	go run ./bench
+	go test -run '^$$' -bench 'Rows|Pair$$' -cpu 1 ./coord
 
 # README's figures and charts, from what "go run ./bench -json" has written: make figures measures that, in some 12 minutes.
 RUN ?= docs/figures.json,docs/figures-stalls.json
