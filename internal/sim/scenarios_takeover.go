@@ -25,6 +25,28 @@ func killed(i int) Config {
 	return takenOver(i, nodes, die, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) { n.crash() })
 }
 
+// takenUnasked: the partitions of nodes that were killed have owners as soon, though no caller wants
+// a key of them.
+func takenUnasked(i int) Config {
+	nodes, die := []int{3, 5, 8, 5}[i%4], []int{1, 1, 1, 2}[i%4]
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: nodes, Keys: 1, Takeover: takeoverD, script: func(w *world) {
+		time.Sleep(30 * time.Second) // all have guardians
+		var left []any               // coordinators
+		for _, n := range w.nodes[die:] {
+			left = append(left, n.now.c)
+		}
+		for _, n := range w.nodes[:die] {
+			n.crash()
+		}
+		time.Sleep(takeoverD + takeoverSlack)
+		for p := range uint32(partitions) {
+			if !slices.ContainsFunc(left, func(c any) bool { epoch, _ := wire.Serves(c, p); return epoch > 0 }) {
+				w.h.say("%d of %d nodes were killed: partition %d has no owner after %v", die, nodes, p, takeoverD+takeoverSlack)
+			}
+		}
+	}}
+}
+
 // deafened: what a node sends arrives, and nothing arrives at it. Its guardians get pings until it
 // ends, as it hears no promises.
 func deafened(i int) Config {
