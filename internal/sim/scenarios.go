@@ -41,7 +41,7 @@ var scenarios = []scenario{
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},                                  // G6
-	{"a killed node's partitions are taken though no key is wanted", 8, takenUnasked},           // G6
+	{"a killed node's partitions are taken unasked", 8, takenUnasked},                           // G6
 	{"a deaf node's keys are locked again soon", 3, deafened},                                   // G6
 	{"a node that is cut off ends before it is buried", 3, cutOff},                              // G3
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
