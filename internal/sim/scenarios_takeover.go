@@ -25,8 +25,8 @@ func killed(i int) Config {
 	return takenOver(i, nodes, die, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) { n.crash() })
 }
 
-// takenUnasked: the partitions of nodes that were killed have owners as soon, though no caller wants
-// a key of them.
+// takenUnasked: the partitions of nodes that were killed have owners as soon, though no caller
+// wants a key of them.
 func takenUnasked(i int) Config {
 	nodes, die := []int{3, 5, 8, 5}[i%4], []int{1, 1, 1, 2}[i%4]
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: nodes, Keys: 1, Takeover: takeoverD, script: func(w *world) {
