@@ -16,7 +16,7 @@ import (
 // Advise implements [fallback.Adviser].
 func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
-		var mu sync.Mutex     // protects advice and replicas: the masters are asked concurrently
+		var mu sync.Mutex     // protects advice and what follows: the masters are asked concurrently
 		var with, without int // servers with replicas, and without
 		ask, err := n.replicasNeeded(ctx)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,30 +113,13 @@ func (f figure) once(t *testing.T) (m measured) {
 	st := f.begin(t)
 	node := func(name string, c *coord.Cluster) *coord.Coordinator {
 		opts := st.times
-		opts.Namespace, opts.Partitions, opts.Cluster = name, figurePartitions, c
-		x, err := coord.New(t.Context(), redisarbiter.New(st.client(), &redisarbiter.Options{ColdStart: true, AllReplicas: st.all}), &opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			defer cancel()
-			_ = x.Close(ctx)
-		})
-		return x
+		opts.Namespace, opts.Cluster = name, c
+		return figureNode(t, st.client(), st.all, opts)
 	}
-	var nodes []*coord.Coordinator
-	for range figureNodes {
-		nodes = append(nodes, node("figures", &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}))
-	}
+	nodes := figureCluster(t, func() *coord.Coordinator { return node("figures", clusterOnLoopback()) })
 	alone := node("alone", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, n := range nodes {
-		if err := n.Settled(ctx, figureNodes); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var held []coord.Lock
 	for i := range 100 {
 		for _, n := range []*coord.Coordinator{alone, nodes[i%figureNodes]} {
@@ -150,33 +132,7 @@ func (f figure) once(t *testing.T) (m measured) {
 	}
 	time.Sleep(5 * time.Second) // two RenewEvery: replicas are in step, and all have looked
 
-	var work sync.WaitGroup
-	load, stop := context.WithCancel(t.Context())
-	var locks, bad atomic.Int64
-	var mu sync.Mutex // protects m.longest
-	for _, n := range nodes {
-		work.Go(func() {
-			for load.Err() == nil {
-				began := time.Now()
-				l, err := n.Lock(load, fmt.Sprint("owned ", rand.IntN(1000)))
-				took := time.Since(began)
-				if load.Err() != nil {
-					break
-				}
-				locks.Add(1)
-				if err == nil {
-					err = l.Unlock()
-				}
-				if err != nil {
-					bad.Add(1)
-				}
-				mu.Lock()
-				m.longest = max(m.longest, took)
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
+	stop := keepLocking(t, nodes, func() string { return fmt.Sprint("owned ", rand.IntN(1000)) })
 	began := time.Now()
 	st.strike()
 	await.Within(t, time.Minute, "the replica is promoted", st.promoted)
@@ -204,18 +160,94 @@ func (f figure) once(t *testing.T) (m measured) {
 	asks.Wait()
 	m.again = time.Since(began)
 	time.Sleep(time.Until(began.Add(14 * time.Second))) // longer than Grace, and than any lease
-	stop()
-	work.Wait()
-	m.locks, m.bad = int(locks.Load()), int(bad.Load())
-	for _, l := range held {
-		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
-			m.lost++
-		}
-	}
+	m.locks, m.bad, m.longest = stop()
+	m.lost = lostOf(held)
 	if m.lost > 0 || m.bad > 0 {
 		t.Errorf("%d of %d locks were lost, %d of %d locks of owners' keys failed", m.lost, len(held), m.bad, m.locks)
 	}
 	return m
+}
+
+// figureNode starts a process of the figures. It ends with the test.
+func figureNode(t *testing.T, client redis.UniversalClient, all int, opts coord.Options) *coord.Coordinator {
+	opts.Partitions = figurePartitions
+	x, err := coord.New(t.Context(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true, AllReplicas: all}), &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		_ = x.Close(ctx)
+	})
+	return x
+}
+
+func clusterOnLoopback() *coord.Cluster {
+	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
+}
+
+// figureCluster starts the nodes of the figures, and waits until they have shared the partitions out.
+func figureCluster(t *testing.T, start func() *coord.Coordinator) (nodes []*coord.Coordinator) {
+	for range figureNodes {
+		nodes = append(nodes, start())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, n := range nodes {
+		if err := n.Settled(ctx, figureNodes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nodes
+}
+
+// keepLocking has one worker of each node lock keys until stop, which says how many locks there were,
+// how many of them failed, and the longest wait for one, that of a worker which waited to the end
+// included.
+func keepLocking(t *testing.T, nodes []*coord.Coordinator, key func() string) (stop func() (locks, bad int, longest time.Duration)) {
+	var work sync.WaitGroup
+	load, end := context.WithCancel(t.Context())
+	var mu sync.Mutex // protects what follows
+	var locks, bad int
+	var longest time.Duration
+	for _, n := range nodes {
+		work.Go(func() {
+			for load.Err() == nil {
+				began := time.Now()
+				l, err := n.Lock(load, key())
+				took, over := time.Since(began), load.Err() != nil
+				if err == nil {
+					err = l.Unlock()
+				}
+				mu.Lock()
+				longest = max(longest, took)
+				if !over {
+					locks++
+				}
+				if !over && err != nil {
+					bad++
+				}
+				mu.Unlock()
+				time.Sleep(time.Millisecond) // between requests, as a service has
+			}
+		})
+	}
+	return func() (int, int, time.Duration) {
+		end()
+		work.Wait()
+		return locks, bad, longest
+	}
+}
+
+// lostOf unlocks all, and says how many had been lost.
+func lostOf(held []coord.Lock) (lost int) {
+	for _, l := range held {
+		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
+			lost++
+		}
+	}
+	return lost
 }
 
 // hurried is a stage with half a second each for how clocks differ, and for how long a server that

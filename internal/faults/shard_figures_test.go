@@ -3,20 +3,15 @@
 package faults
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/holdfast-go/holdfast/coord"
-	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
-	"github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
@@ -56,31 +51,12 @@ func shardIsAway(t *testing.T, full string) {
 			from += 1000
 		}
 	}
-	nodes := make([]*coord.Coordinator, figureNodes)
-	for i := range nodes {
-		x, err := coord.New(t.Context(), redisarbiter.New(redistest.ClusterClient(t, servers), &redisarbiter.Options{ColdStart: true}), &coord.Options{
-			Namespace: "figures", Partitions: figurePartitions, Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-			defer cancel()
-			_ = x.Close(ctx)
-		})
-		nodes[i] = x
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for _, n := range nodes {
-		if err := n.Settled(ctx, figureNodes); err != nil {
-			t.Fatal(err)
-		}
-	}
+	nodes := figureCluster(t, func() *coord.Coordinator {
+		return figureNode(t, redistest.ClusterClient(t, servers), 0, coord.Options{Namespace: "figures", Cluster: clusterOnLoopback()})
+	})
 	var held []coord.Lock
 	for i := range 300 {
-		l, err := nodes[i%figureNodes].Lock(ctx, key("held %d", i))
+		l, err := nodes[i%figureNodes].Lock(t.Context(), key("held %d", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,47 +64,15 @@ func shardIsAway(t *testing.T, full string) {
 	}
 	time.Sleep(5 * time.Second) // two RenewEvery: all have looked
 
-	var work sync.WaitGroup
-	load, stop := context.WithCancel(t.Context())
-	var mu sync.Mutex // protects what follows
-	var locks, failed int
-	var longest time.Duration
-	for _, n := range nodes {
-		work.Go(func() {
-			for load.Err() == nil {
-				began := time.Now()
-				l, err := n.Lock(load, key("key %d", rand.IntN(1000)))
-				took := time.Since(began)
-				if load.Err() != nil {
-					break
-				}
-				if err == nil {
-					err = l.Unlock()
-				}
-				mu.Lock()
-				locks, longest = locks+1, max(longest, took)
-				if err != nil {
-					failed++
-				}
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
+	stop := keepLocking(t, nodes, func() string { return key("key %d", rand.IntN(1000)) })
 	gone.Kill()
 	time.Sleep(away)
 	if err := gone.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(10 * time.Second) // longer than any lease
-	stop()
-	work.Wait()
-	lost := 0
-	for _, l := range held {
-		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
-			lost++
-		}
-	}
+	locks, failed, longest := stop()
+	lost := lostOf(held)
 	t.Logf("row: | %s | %d, of which %d failed | %.2f s | %d of %d |", full, locks, failed, longest.Seconds(), lost, len(held))
 	if full == "no" && (failed > 0 || lost > 0 || longest > away/2) {
 		t.Error("an outage of one server was one of the others' keys")
