@@ -228,9 +228,7 @@ func ExampleWriteProblem() {
 	})
 	fmt.Println(w.Code, w.Header().Get("Retry-After"), w.Body)
 	// Output:
-	// 429 1
-	// {"type":"https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#TypeTooMany","title":"Too
-	// many requests","status":429}
+	// 429 1 {"type":"https://pkg.go.dev/github.com/holdfast-go/holdfast/middleware#TypeTooMany","title":"Too many requests","status":429}
 }
 
 // All four, in the order in which they belong.

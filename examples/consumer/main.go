@@ -43,8 +43,7 @@ func main() {
 
 // run consumes until ctx ends.
 func run(ctx context.Context, client *redis.Client, name string, idle time.Duration, pay func(context.Context, redis.XMessage) error) error {
-	// ColdStart: the redis-server above was just started. Leave it out where Redis may have lost
-	// locks.
+	// ColdStart: redis-server was just started. Leave it out where Redis may have lost locks.
 	arbiter := redisarbiter.New(client, &redisarbiter.Options{ColdStart: true})
 	locks, err := coord.New(ctx, arbiter, &coord.Options{Namespace: "payments"})
 	if err != nil {
