@@ -88,7 +88,7 @@ func handle(ctx context.Context, client *redis.Client, once *idempotent.Executor
 	_, isFinal := errors.AsType[*idempotent.FinalError](err)
 	switch {
 	case err == nil || isFinal: // paid, or refused for good: now, or before
-	case errors.Is(err, idempotent.ErrUnknown), errors.Is(err, idempotent.ErrNoID): // it died in the middle, or has no ID: a human has to look
+	case errors.Is(err, idempotent.ErrUnknown), errors.Is(err, idempotent.ErrNoID): // a human looks
 		if err := client.XAdd(ctx, &redis.XAddArgs{Stream: "payments:unknown", Values: m.Values}).Err(); err != nil {
 			return err
 		}
