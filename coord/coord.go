@@ -176,12 +176,12 @@ type life struct {
 	pool     workers.Pool    // goroutines that call the arbiter
 	ctx      context.Context // ends, with cause ErrClosed, when every lock has been given back or Close's ctx ended
 	stop     context.CancelCauseFunc
-	work     sync.WaitGroup // every goroutine that the coordinator started
-	last     sync.Mutex     // protects over
-	over     bool           // nothing is begun in the background any more
-	closing  chan struct{}  // closed at the beginning of Close
-	closes   atomic.Bool    // Close was called
-	closed   chan struct{}  // closed at its end
+	work     sync.WaitGroup  // every goroutine that the coordinator started
+	last     mutex[lastRank] // protects over
+	over     bool            // nothing is begun in the background any more
+	closing  chan struct{}   // closed at the beginning of Close
+	closes   atomic.Bool     // Close was called
+	closed   chan struct{}   // closed at its end
 	closeErr error
 }
 

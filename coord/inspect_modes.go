@@ -177,7 +177,7 @@ type answered struct {
 // askNames asks processes about the names, those that were not asked yet.
 func (x *inspection) askNames(ctx context.Context, sessions []string, parts map[string]answered) {
 	q := question{About: "keys", Keys: x.names}
-	var mu sync.Mutex // protects parts
+	var mu mutex[leafRank] // protects parts
 	var work sync.WaitGroup
 	asked := make(map[string]bool)
 	for _, session := range sessions {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/logs"
@@ -28,8 +27,8 @@ const (
 // with one message leave room for those with others: what strangers have a node log does not put
 // away that it lost a lock.
 type journal struct {
-	mu  sync.Mutex // protects all
-	all []Event    // the newest first
+	mu  mutex[lastRank] // protects all
+	all []Event         // the newest first
 }
 
 // last returns the events, the newest first.

@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"slices"
-	"sync"
 
 	"github.com/holdfast-go/holdfast/internal/held"
 )
@@ -24,10 +23,10 @@ func WithLocker(ctx context.Context) context.Context {
 
 // A locker is a task, with the locks that it has taken.
 type locker struct {
-	mu     sync.Mutex    // protects what follows, and is held for no call of another type
-	locks  []carriedLock // only appended to, or replaced
-	tidied int           // how often it was replaced
-	fewer  int           // when there are as many, those that have ended are left out
+	mu     mutex[lastRank] // protects what follows, and is held for no call of another type
+	locks  []carriedLock   // only appended to, or replaced
+	tidied int             // how often it was replaced
+	fewer  int             // when there are as many, those that have ended are left out
 }
 
 // A carriedLock is a lock that a context carries: read if it is one for reading, lock otherwise.

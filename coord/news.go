@@ -57,7 +57,7 @@ func (c *Coordinator) Announce(ctx context.Context, key string) error {
 
 // news is the channels of Watch.
 type news struct {
-	mu       sync.Mutex // protects watchers
+	mu       mutex[leafRank] // protects watchers
 	watchers map[string]map[chan struct{}]bool
 }
 
@@ -106,7 +106,7 @@ func (c *Coordinator) ExpectLong(key string) (stop func()) {
 
 // expected is the keys of ExpectLong.
 type expected struct {
-	mu   sync.Mutex // protects keys
+	mu   mutex[leafRank] // protects keys
 	keys map[string]int
 }
 

@@ -129,7 +129,7 @@ type observing struct {
 	turn   chan struct{} // capacity 1: held by the one caller that publishes
 	silent *mute
 
-	mu     sync.Mutex           // protects what follows
+	mu     mutex[leafRank]      // protects what follows
 	listed time.Time            // until then it is, at an arbiter without results
 	grace  time.Duration        // of the namespace, as it was told last
 	old    []fallback.Namespace // with another Grace, to be closed

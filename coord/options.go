@@ -50,7 +50,8 @@ type Options struct {
 	// a session is renewed every Margin + 0.5 s at least.
 	RenewEvery time.Duration
 
-	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery.
+	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery. A
+	// renewal is tried again after a twentieth of RenewEvery, if that is sooner.
 	// RenewEvery + 3 RetryEvery must be less than SessionTTL - 2 Margin.
 	RetryEvery time.Duration
 

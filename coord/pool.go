@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -19,7 +18,7 @@ type pool struct {
 
 	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the
 	// order of mutexes: see rank.go. No clock is read while it is held.
-	mu     sync.Mutex
+	mu     mutex[poolRank]
 	of     uint32
 	gone   bool
 	users  int      // callers that have permits, or are about to
@@ -58,7 +57,7 @@ const tightFor = time.Second
 
 // pools are the pools of a coordinator.
 type pools struct {
-	mu     sync.Mutex // locked after a pool's; protects what follows
+	mu     mutex[poolsRank] // locked after a pool's; protects what follows
 	all    map[string]*pool
 	past   PermitStats // of pools that are gone
 	number uint64      // of blocks: at a million a second they last for a century

@@ -11,32 +11,40 @@ package coord
 //	partition      keys, holds, turns and the ownership of one partition
 //	link           the state of one stream, other than what is read without a mutex
 //	readShard      what this process reads; events of a partition lock it (lease.Sharer)
-//	pool           permits of one semaphore; the same. Below it is that of pools, which lists them
-//	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others that lock nothing further
+//	pool           permits of one semaphore; the same
+//	pools          the list of those
+//	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others
+//	last           lockers, the journal, and life.last; held for no call of another type of this package
 //
 // Below them are the mutexes of packages peer (a stream), singleflight, workers and ring. Their
 // methods are called with any of these held, and call back none of this package while they hold
 // their own.
 //
-// The mutexes of lockers, and of the locks of callers of Share (matesMu), are locked last, and held
-// for no call of another type.
-//
 // With the build tag simulation the order of those with a rank is checked (rank_simulated.go), of
-// one Lock in 512, and of all that are locked while that is held. TryLock is not, nor are the plain
-// mutexes: those of sections, readShards, pools and lockers, and some that lock nothing further.
+// one Lock in 512, and of all that are locked while that is held. TryLock is not, nor are the two
+// plain mutexes: that of a section, and matesMu, which all coordinators share and which is a last
+// one.
 type (
 	settlingRank  struct{}
 	clusterRank   struct{}
 	partitionRank struct{}
 	linkRank      struct{}
+	readRank      struct{}
+	poolRank      struct{}
+	poolsRank     struct{}
 	leafRank      struct{}
+	lastRank      struct{}
 )
 
 func (settlingRank) rank() rank  { return 1 }
 func (clusterRank) rank() rank   { return 2 }
 func (partitionRank) rank() rank { return 3 }
 func (linkRank) rank() rank      { return 4 }
-func (leafRank) rank() rank      { return 5 }
+func (readRank) rank() rank      { return 5 }
+func (poolRank) rank() rank      { return 6 }
+func (poolsRank) rank() rank     { return 7 }
+func (leafRank) rank() rank      { return 8 }
+func (lastRank) rank() rank      { return 9 }
 
 // A rank is a place in the order. A mutex of a higher rank is locked later.
 type rank uint8

@@ -3,7 +3,6 @@ package coord
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -21,7 +20,7 @@ type reads struct {
 // A readShard has some of the keys. Its mutex is one of the last in the order of mutexes: see
 // rank.go. No clock is read while it is held.
 type readShard struct {
-	mu      sync.Mutex          // protects what follows, and the fields of readings and flights
+	mu      mutex[readRank]     // protects what follows, and the fields of readings and flights
 	current map[string]*reading // by key: those that let callers in
 	flights map[string]*flight  // callers that wait for a key, together
 }

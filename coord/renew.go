@@ -35,7 +35,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 				waiting = false
 				c.goOn()
 				x.fails(ctx, errNoAnswer)
-				timer.Reset(c.opts.RetryEvery)
+				timer.Reset(c.opts.renewAgain())
 				continue
 			}
 		case since := <-s.guarded.asked(): // its guardians are to change: a renewal is wanted now
@@ -100,13 +100,18 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 	}
 }
 
-// retryAfter returns in how long a renewal that has failed is made again: soon at first where the
-// guardians are to change, as that takes two that succeed while the last promise lasts.
+// renewAgain is in how long a renewal that has failed is made again. The lease ends while a server
+// that is back has not been asked, so it is sooner than other calls are.
+func (o *Options) renewAgain() time.Duration { return min(o.RetryEvery, o.RenewEvery/20) }
+
+// retryAfter is renewAgain, or sooner at first where the guardians are to change, as that takes two
+// renewals that succeed while the last promise lasts.
 func (c *Coordinator) retryAfter(sent, wanted time.Time) time.Duration {
+	again := c.opts.renewAgain()
 	if wanted.IsZero() {
-		return c.opts.RetryEvery
+		return again
 	}
-	return min(c.opts.RetryEvery, max(sent.Sub(wanted), c.opts.takeover()/24))
+	return min(again, max(sent.Sub(wanted), c.opts.takeover()/24))
 }
 
 // renewOnce makes a call of Renew.

@@ -137,10 +137,26 @@ func TestRenew_AHungOneLeavesTheNextItsTime(t *testing.T) {
 	})
 }
 
+// An arbiter that refuses renewals until shortly before the lease ends costs no session: they are
+// made again soon, by the default options too, as an outage may begin when one was due.
+func TestRenew_IsMadeAgainSoon(t *testing.T) {
+	bubble(t, func(t *testing.T, m *fallback.Memory) {
+		a, c := rounded(t, m, &coord.Options{SessionTTL: 20 * time.Second})
+		last, session := time.Now(), c.Stats().Session
+		a.hangs(time.Millisecond)
+		time.Sleep(18*time.Second - 130*time.Millisecond)
+		a.hangs(0)
+		time.Sleep(time.Second)
+		if s := c.Stats(); s.Session != session || s.Sessions != 1 {
+			t.Errorf("session %s, of %d, want %s still; renewals: %v", s.Session, s.Sessions, session, a.since(last))
+		}
+	})
+}
+
 // A renewal that waits for another one when the session ends is not sent then.
 func TestRenew_NoneIsSentAfterTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
-		const ttl = 19600 * time.Millisecond // calls that begin 2.5 s after the last answer, and every 1.5 s, begin 0.1 s before the end
+		const ttl = 19225 * time.Millisecond // calls that begin 2.5 s after the last answer, and every 1.125 s, begin 0.1 s before the end
 		a, c := rounded(t, m, &coord.Options{SessionTTL: ttl})
 		last, session := time.Now(), c.Stats().Session
 		a.hangs(time.Minute)

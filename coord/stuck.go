@@ -72,7 +72,7 @@ type placePart struct {
 
 // stuck has the waits of this process that have lasted for long, of callers that have locks.
 type stuck struct {
-	mu    sync.Mutex // protects what follows
+	mu    mutex[leafRank] // protects what follows
 	waits map[uint64]*stuckWait
 	last  uint64
 	wake  chan struct{} // capacity 1: there is a new one

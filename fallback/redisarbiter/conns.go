@@ -33,6 +33,10 @@ const (
 	idleConns  = 2  // of each pool
 )
 
+// mostBackoff is the longest pause of a call for sessions that goes-redis makes again: coord makes
+// it again soon.
+const mostBackoff = 10 * time.Millisecond
+
 // newConns makes clients of our own from the options of the caller's client. A client with options
 // that cannot be read, or are not enough, is used for everything.
 func newConns(c, background redis.UniversalClient) *conns {
@@ -47,7 +51,9 @@ func newConns(c, background redis.UniversalClient) *conns {
 			x.chase = &chase{dial: o.Dialer, conns: make(map[*chased]struct{})}
 			o.Dialer = x.chase.dialOne
 		}
-		x.pulse = redials(redis.NewClient(ownOptions(o, pulseConns)))
+		pulse := ownOptions(o, pulseConns)
+		pulse.MaxRetryBackoff = min(pulse.MaxRetryBackoff, mostBackoff)
+		x.pulse = redials(redis.NewClient(pulse))
 		x.work = redials(redis.NewClient(ownOptions(o, max(workConns, o.PoolSize))))
 		return x
 	case *redis.ClusterClient:

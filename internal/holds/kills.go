@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -76,14 +77,16 @@ type outcome struct {
 	had    int
 
 	granted map[string]uint64 // to workers of the others, by path
+	calls   map[string]uint64 // of the arbiter by the others, until the keys were locked
+	during  float64           // that time, in seconds of a node
 }
 
 // run measures clusters of each of the sizes, N or N:M where M nodes are concerned at once, and
 // each harm. It reports whether all goals were reached.
 func (s killing) run(ctx context.Context, out io.Writer, sizes, by string) (good bool, err error) {
 	fmt.Fprintf(out, "| nodes | what happens to them | key locked again: p50 | p99 | longest | longest of a time: p50 | p99 | longest wait of a worker "+
-		"| longest pause of a node | lost by others | lost by themselves | locks at Redis |\n")
-	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		"| longest pause of a node | lost by others | lost by themselves | locks at Redis | calls meanwhile, of a node per second |\n")
+	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	good = true
 	for name := range strings.SplitSeq(by, ",") {
 		i := slices.IndexFunc(harms, func(h harm) bool { return h.name == name })
@@ -123,10 +126,28 @@ func (s killing) tell(out io.Writer, o outcome) bool {
 		of = fmt.Sprint(of, ", ", s.Die, " at once")
 	}
 	sec := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %.2f %% |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
-		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.lost, o.held, own, 100*share(o.granted))
+	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
+		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.lost, o.held, own, 100*share(o.granted), o.rates())
 	limit := s.promise() + goalLate
 	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.lost == 0
+}
+
+// rates lists how many calls of each kind a node made per second.
+func (o outcome) rates() string {
+	var list []string
+	for _, op := range slices.Sorted(maps.Keys(o.calls)) {
+		if rate := float64(o.calls[op]) / o.during; rate >= 0.05 {
+			list = append(list, fmt.Sprintf("%s %.1f", op, rate))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+func (o *outcome) called(before, after map[string]uint64, during float64) {
+	for op, n := range after {
+		o.calls[op] += n - before[op]
+	}
+	o.during += during
 }
 
 // at returns a percentile of sorted durations.
@@ -138,7 +159,7 @@ func at(sorted []time.Duration, percent int) time.Duration {
 }
 
 func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err error) {
-	o.granted = make(map[string]uint64)
+	o.granted, o.calls = make(map[string]uint64), make(map[string]uint64)
 	if s.By.cut != (lines{}) {
 		if s.hosts, err = newHosts(s.Nodes); err != nil {
 			return o, errors.Join(err, s.hosts.remove())
@@ -245,6 +266,11 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	if err != nil {
 		return err
 	}
+	then := t.counted(others)
+	if then.err != nil {
+		return then.err
+	}
+	o.called(before.calls, then.calls, time.Since(begin).Seconds()*float64(len(others)))
 	for _, ms := range got.Waits {
 		o.locked = append(o.locked, time.Duration(ms*float64(time.Millisecond))+late)
 	}

@@ -38,9 +38,10 @@ func main() {
 	again := flag.Bool("again", false, "with -kills: the process starts again at once, at its address and under its name")
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
+	guaranteed := flag.Int("guarantees", 0, "have each event of README's table of guarantees happen so many `times`, eight of them at once")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
 	flag.BoolVar(&s.AllReplicas, "all-replicas", false, "redisarbiter.Options.AllReplicas, with servers whose disks keep each write; not with -kills, -rolling and -away")
-	only := flag.String("only", "", "of "+eventNames()+": these `events`, separated by commas; default: all")
+	only := flag.String("only", "", "of "+eventNames()+", with -guarantees also still: these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var lost uint64
@@ -49,6 +50,8 @@ func main() {
 	switch {
 	case s.AllReplicas && (*roll || *away > 0 || *kills > 0):
 		err = errors.New("-all-replicas is not for -kills, -rolling and -away")
+	case *guaranteed > 0:
+		err = s.showGuarantees(ctx, os.Stdout, *guaranteed, 8, *only)
 	case *roll || *away > 0:
 		good, err = rolling{setup: s, Workers: *workers, Pause: time.Second, Away: *away, Kill: *awayKill}.run(ctx, os.Stdout)
 	case *kills > 0:

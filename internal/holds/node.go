@@ -44,17 +44,19 @@ type nodeConfig struct {
 	Peer        string  // Cluster.Peer
 	Observed    bool    // notes when it has partitions
 	Cores       float64 // of a control group; 0: no limit
+	Alone       bool    // without a cluster
 }
 
 // order is what a node is told. It answers each by a report.
 type order struct {
-	Do       string // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded; of restarts: passage
-	From, To int    // take, try: numbers of keys
-	Step     int    // try: every so many
-	Nodes    int    // settle, guarded; work: workers
-	Name     string // owned: of a node
-	Keys     []int  // probe
-	Leave    bool   // passage: before
+	Do       string        // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded; of restarts: passage; of guarantees: await
+	From, To int           // take, try: numbers of keys
+	Step     int           // try: every so many
+	Nodes    int           // settle, guarded; work: workers
+	Name     string        // owned: of a node
+	Keys     []int         // probe
+	Leave    bool          // passage: before
+	Within   time.Duration // await
 }
 
 // report is a node's answer.
@@ -68,7 +70,7 @@ type report struct {
 	Failed   map[string]uint64
 	Free     int // try: keys that were free; unlock: locks that turned out to be lost
 	Keys     []int
-	Waits    []float64 // probe: in milliseconds, as Wait and Pause
+	Waits    []float64 // probe, await: in milliseconds, as Wait and Pause
 	Wait     float64   // worst: the longest of a worker
 	Pause    float64   // worst: the longest time in which no worker got a lock
 
@@ -109,6 +111,9 @@ func runNode(text string) error {
 	o := &coord.Options{
 		Namespace: namespace, Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL, RenewEvery: cfg.Renew,
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
+	}
+	if cfg.Alone {
+		o.Cluster = nil
 	}
 	if cfg.Log {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", cfg.Name)
@@ -158,6 +163,8 @@ func (n *node) follow(ctx context.Context, x order) (r report) {
 		r.Keys = n.owned(strings.ReplaceAll(x.Name, " ", "-"), x.To)
 	case "probe":
 		r.Waits, err = n.probe(ctx, x.Keys)
+	case "await":
+		r.Waits = n.await(ctx, x)
 	case "guarded":
 		err = n.guarded(ctx, x.Nodes, n.cfg.Takeover > 0 || n.cfg.Takeover == 0 && n.cfg.TTL > 3*time.Second)
 	case "leave":
@@ -236,6 +243,24 @@ func (n *node) take(ctx context.Context, from, to int) error {
 	}
 	work.Wait()
 	return context.Cause(ctx)
+}
+
+// await locks keys at the same time, and returns how long each took that it had in time, in
+// milliseconds.
+func (n *node) await(ctx context.Context, x order) (waits []float64) {
+	ctx, cancel := context.WithTimeout(ctx, x.Within)
+	defer cancel()
+	var keys []string
+	for i := x.From; i < x.To; i++ {
+		keys = append(keys, keyOf(i))
+	}
+	all, errs := n.lockAll(ctx, keys)
+	for i, err := range errs {
+		if err == nil {
+			waits = append(waits, all[i])
+		}
+	}
+	return waits
 }
 
 // try returns how many of another node's keys were free. What is unavailable is tried again, for a

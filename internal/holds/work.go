@@ -94,16 +94,32 @@ func (n *node) owned(name string, most int) (keys []int) {
 	return keys
 }
 
-// probe locks keys at the same time, and returns how long each took, in milliseconds.
+// probe locks keys of the load at the same time, and returns how long each took, in milliseconds.
 func (n *node) probe(ctx context.Context, keys []int) (waits []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
+	var names []string
+	for _, key := range keys {
+		names = append(names, workKey(key))
+	}
+	waits, errs := n.lockAll(ctx, names)
+	for _, err := range errs {
+		if err != nil {
+			return waits, err
+		}
+	}
+	return waits, nil
+}
+
+// lockAll locks keys at the same time, and unlocks each. It returns how long each took, in
+// milliseconds, and why it was not had.
+func (n *node) lockAll(ctx context.Context, keys []string) (waits []float64, errs []error) {
 	begin := time.Now()
-	waits, errs := make([]float64, len(keys)), make([]error, len(keys))
+	waits, errs = make([]float64, len(keys)), make([]error, len(keys))
 	var all sync.WaitGroup
 	for i, key := range keys {
 		all.Go(func() {
-			lock, err := n.c.Lock(ctx, workKey(key))
+			lock, err := n.c.Lock(ctx, key)
 			waits[i] = ms(time.Since(begin))
 			if errs[i] = err; err == nil {
 				_ = lock.Unlock()
@@ -111,12 +127,7 @@ func (n *node) probe(ctx context.Context, keys []int) (waits []float64, err erro
 		})
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return waits, err
-		}
-	}
-	return waits, nil
+	return waits, errs
 }
 
 // guarded waits until the cluster is settled, and this node has guardians if it is to have some.
