@@ -120,6 +120,9 @@ func (x *rounds) end(ctx context.Context, after string) {
 	if !x.complete(ctx, round, c.now()) {
 		return
 	}
+	if !guard.SightedBefore {
+		graces, _ = x.graces(ctx)
+	}
 	for {
 		ended, failed := x.endGraces(ctx, graces)
 		if len(failed) < len(graces) { // or a call has ended them that was not answered
@@ -160,6 +163,9 @@ func (x *rounds) graces(ctx context.Context) (all []fallback.NamedGrace, sure bo
 // another session's. It does not begin it again, as the name is for one round.
 func (x *rounds) begin(ctx context.Context, after string) (round string, r fallback.Renewal, err error) {
 	round = rand.Text()
+	if !guard.RoundUnique {
+		round = "round"
+	}
 	r, err = x.renew(ctx, fallback.RoundCall{Begin: round, After: after})
 	for try := 0; try < 2 && err != nil && sleep(ctx, x.c.opts.RetryEvery/4); try++ {
 		r, err = x.renew(ctx, fallback.RoundCall{})
@@ -178,7 +184,7 @@ func (x *rounds) tell(ctx context.Context) {
 // reports false if another one has begun, or Grace is over.
 func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bool {
 	c := x.c
-	if !sleep(ctx, c.roundAge()) {
+	if guard.CompleteOld && !sleep(ctx, c.roundAge()) {
 		return false
 	}
 	for c.since(begun) < c.graceTime() {

@@ -115,6 +115,9 @@ func (s *Sessions) grace(m Moment) time.Duration {
 func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 	if s.Format == "" {
 		s.Format, s.Server, s.Process, s.Name, s.GraceEnd = mark, m.Server, m.Process, m.Server, m.Now+grace
+		if !guard.LostLacks { // else Changed stays 0: no change of server has begun this Grace (E8)
+			s.Changed = s.GraceEnd
+		}
 	}
 	s.enter(m)
 	return s.Format

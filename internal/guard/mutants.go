@@ -51,23 +51,29 @@ var (
 	InUse      = true
 	Seats      = true
 	Pledge     = true
-	Spoken     = true
-	TableGrace = true
-	OnReplicas = true
-	Unexpired  = true
-	Missing    = true
-	Chained    = true
-	TableAge   = true
-	GraceNamed = true
-	Floor      = true
-	RoundOld   = true
-	AnswersIn  = true
-	PassAll    = true
-	PassWhole  = true
-	PassOld    = true
-	PassAdopts = true
-	PassWaits  = true
-	Newcomer   = true
+
+	RoundUnique   = true
+	SightedBefore = true
+	Spoken        = true
+	CompleteOld   = true
+	TableGrace    = true
+	OnReplicas    = true
+	Unexpired     = true
+	Missing       = true
+	Chained       = true
+	LostLacks     = true
+	TableAge      = true
+	GraceNamed    = true
+	Floor         = true
+	RoundOld      = true
+	AnswersIn     = true
+	PassAll       = true
+	PassWhole     = true
+	PassOld       = true
+	PassAdopts    = true
+	PassWaits     = true
+	Newcomer      = true
+
 	SameBeat   = true
 	BeatUnique = true
 	GraceLook  = true
@@ -83,6 +89,7 @@ var All = map[string]*bool{
 	"Sooner": &Sooner, "Quantum": &Quantum, "Modes": &Modes, "Downgrades": &Downgrades, "Blocks": &Blocks, "InUse": &InUse, "Seats": &Seats, "Pledge": &Pledge,
 	"Twice": &Twice, "Between": &Between,
 	"SameBeat": &SameBeat, "BeatUnique": &BeatUnique, "GraceLook": &GraceLook, "GraceAnew": &GraceAnew,
+	"RoundUnique": &RoundUnique, "SightedBefore": &SightedBefore, "CompleteOld": &CompleteOld, "LostLacks": &LostLacks,
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassOld": &PassOld, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
 	"Witness": &Witness,

@@ -56,7 +56,9 @@ var scenarios = []scenario{
 	{"Grace of some partitions ends early", 8, graceEndsEarly},
 	{"Grace does not end before all is reclaimed", 4, holdsOver},
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
-	{"a Grace that was seen is ended, and not the next", 6, failsTwice},                                // E2
+	{"a Grace that was seen is ended, and not the next", 6, failsTwice}, // E2
+	{"another Grace ends early by a round of its own", 4, nextRound},
+	{"Grace does not end early where the table has only those that have come since", 4, lostWithAll},
 	{"a pass counts once the server before is silent", 16, passesLate},                                 // E3
 	{"a process that starts takes nothing while the server before may call it dead", 4, opensAtTheNew}, // E6
 	{"tokens rise over lost data though Grace ends early", 2, runsAhead},                               // E5, I2
