@@ -147,6 +147,7 @@ func (s *server) describe(key string) string {
 type weather struct {
 	away      bool             // nothing arrives
 	latency   time.Duration    // at most, of one direction
+	late      time.Duration    // answers are on their way for so much longer
 	lost      float64          // share of requests that do not arrive
 	unheard   float64          // share of answers that do not arrive
 	repeated  float64          // share of requests that are executed twice
@@ -184,8 +185,8 @@ func (c *client) set(f func(*weather)) {
 // note keeps how long requests were lost, executed again, or late.
 func (c *client) note() {
 	w := &c.weather
-	if w.away || w.lost > 0 || w.unheard > 0 || w.repeated > 0 || w.latency > usual || w.shard != [partitions]bool{} || c.dead {
-		c.rough = time.Now().Add(w.echo + w.latency)
+	if w.away || w.lost > 0 || w.unheard > 0 || w.repeated > 0 || w.latency > usual || w.late > 0 || w.shard != [partitions]bool{} || c.dead {
+		c.rough = time.Now().Add(w.echo + w.latency + w.late)
 	}
 }
 

@@ -25,7 +25,7 @@ func (c *client) fate() fate {
 	defer c.s.mu.Unlock()
 	r := c.s.rng
 	f := fate{
-		there: latency(r, w.latency), back: latency(r, w.latency),
+		there: latency(r, w.latency), back: latency(r, w.latency) + w.late,
 		lucky:   r.IntN(2) == 0,
 		lost:    w.away || dead || c.s.down || r.Float64() < w.lost,
 		unheard: r.Float64() < w.unheard,

@@ -51,7 +51,6 @@ var spared = map[string]string{
 	"VoteFinal":  worlds,
 	"Rising":     worlds,
 	"Forsworn":   "while a request to acquire is outstanding no record is demoted (lease.Partition.MayForswear)",
-	"AnswersIn":  "an answer has to come between a pass and the end of its call, which a minute of runs sees at times only: internal/model/takeover has the story",
 }
 
 // observed are guards of processes that are observers: each run has some.

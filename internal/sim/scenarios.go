@@ -58,6 +58,7 @@ var scenarios = []scenario{
 	{"what was taken at a deposed server is reclaimed before Grace ends early", 40, takesLate},
 	{"a Grace that was seen is ended, and not the next", 6, failsTwice}, // E2
 	{"another Grace ends early by a round of its own", 4, nextRound},
+	{"what was taken is reclaimed also when the answer comes late", 4, answeredLate},
 	{"Grace does not end early where the table has only those that have come since", 4, lostWithAll},
 	{"a pass counts once the server before is silent", 16, passesLate},                                 // E3
 	{"a process that starts takes nothing while the server before may call it dead", 4, opensAtTheNew}, // E6

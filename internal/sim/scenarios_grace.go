@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
-// The scenarios of what a round is taken for that it is not: one of before, and one of a table that
-// has all sessions.
+// The scenarios of what a round is taken for that it is not: one of before, one for which all have
+// spoken, one of a table that has all sessions.
 
 // nextRound: the server of some partitions fails over, and that Grace ends early. It fails over
 // again, and has lost all. A node has keys, and has spoken for the first round, but does not reach
@@ -29,6 +30,47 @@ func nextRound(i int) Config {
 		}
 		time.Sleep(6 * time.Second)
 		holder.client.set(func(x *weather) { x.shard = [partitions]bool{} })
+		work.Wait()
+	}}
+}
+
+// answeredLate: a node takes keys just before a deposed server falls silent, and has the answers
+// when a pass could count, as a call may take longer than Margin. Then it reaches the new one only
+// for as long as such a pass needs, and again when the others could have ended Grace (E3).
+func answeredLate(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, call: 2 * time.Second, script: func(w *world) {
+		time.Sleep(20 * time.Second)
+		taker, other := w.nodes[0].now, w.nodes[1].now
+		var some [8]bool
+		some[0] = true
+		w.failoverPart(w.s.Snapshot(), Fault{Some: some})
+		var work sync.WaitGroup
+		for _, key := range onOther() {
+			work.Go(func() { // it begins a round at once
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				_, _ = other.c.Lock(ctx, key)
+			})
+		}
+		time.Sleep(700 * time.Millisecond)
+		taker.client.set(func(x *weather) { x.late = 1600*time.Millisecond + time.Duration(i)*50*time.Millisecond })
+		for _, key := range onOther() {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+				defer cancel()
+				if l, err := taker.c.Lock(ctx, key); err == nil {
+					inVain(w, l, other)
+				}
+			})
+		}
+		time.Sleep(180 * time.Millisecond) // a first call is short
+		taker.client.set(func(x *weather) { x.late = 0 })
+		time.Sleep(100 * time.Millisecond)
+		taker.client.set(func(x *weather) { x.apart = false }) // it is silent, delta is 1 s
+		time.Sleep(1300 * time.Millisecond)
+		taker.reachNone()
+		time.Sleep(5 * time.Second)
+		taker.client.set(func(x *weather) { x.shard = [partitions]bool{} })
 		work.Wait()
 	}}
 }

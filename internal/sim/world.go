@@ -43,11 +43,12 @@ type Config struct {
 	Usual    bool          // how often nodes renew and ask, and Takeover if it is on, are what they are by default
 	Refused  bool          // what does not reach the arbiter, or is not answered, fails at once
 
-	script func(*world) // what happens instead
-	apart  bool         // processes have no Cluster
-	blind  bool         // no process looks for circles
-	hasty  bool         // processes look for circles all the time, and clients do little but get into them
-	rates  []float64    // of the nodes' clocks then, if they have clocks of their own
+	script func(*world)  // what happens instead
+	apart  bool          // processes have no Cluster
+	blind  bool          // no process looks for circles
+	hasty  bool          // processes look for circles all the time, and clients do little but get into them
+	call   time.Duration // CallTimeout; 0: the default
+	rates  []float64     // of the nodes' clocks then, if they have clocks of their own
 }
 
 // Random returns what a run with that seed is like by default.
@@ -344,6 +345,7 @@ func (n *node) startAt(addr string) *start {
 		Namespace: namespace, Name: fmt.Sprint("node", n.number), Partitions: partitions, SessionTTL: w.ttl(n, s), Cluster: cluster,
 		RenewEvery: renew, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
 	}
+	opts.CallTimeout = w.cfg.call
 	if w.cfg.apart {
 		opts.Cluster = nil
 	}
