@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
@@ -101,7 +102,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 		}
 	}
 	mono := g.monotonic(now)
-	if stood {
+	if stood && guard.Resumed {
 		g.guard.Resumed(mono, g.times.Promise/3)
 	}
 	votes := g.guard.Look(mono)
@@ -154,7 +155,7 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 	slices.Sort(want)
 	// D/4 is a ping, and half of the time to the next one: no answer to the last ping has come.
 	overdue := len(present.Members) > 0 && now.Sub(last) >= g.times.Promise/4
-	if g.deaf(overdue, len(want) == 0, now) {
+	if g.deaf(overdue, len(want) == 0, now) && guard.Deaf {
 		return false
 	}
 	if !voted && slices.Equal(want, slices.Sorted(slices.Values(present.Members))) {
@@ -192,7 +193,9 @@ func (g *guarded) deaf(overdue, gone bool, now time.Time) bool {
 	if !g.contact.renewed.Before(g.contact.silent) {
 		return false
 	}
-	g.renewNow(g.contact.silent)
+	if guard.Overdue {
+		g.renewNow(g.contact.silent)
+	}
 	return gone
 }
 

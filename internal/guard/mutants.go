@@ -39,6 +39,11 @@ var (
 	NextCounts = true
 	BothCount  = true
 	NamesNext  = true
+	NamesSet   = true
+	SetKnown   = true
+	Deaf       = true
+	Overdue    = true
+	Resumed    = true
 	Forsworn   = true
 	Told       = true
 	Silenced   = true
@@ -95,6 +100,7 @@ var All = map[string]*bool{
 	"Witness": &Witness,
 	"MarginD": &MarginD, "PingSent": &PingSent, "PongSent": &PongSent, "Capped": &Capped, "VoteFinal": &VoteFinal, "Intersect": &Intersect, "Compares": &Compares,
 	"NoneBuried": &NoneBuried, "Rising": &Rising, "NextCounts": &NextCounts, "BothCount": &BothCount, "NamesNext": &NamesNext, "Forsworn": &Forsworn, "Told": &Told,
+	"NamesSet": &NamesSet, "SetKnown": &SetKnown, "Deaf": &Deaf, "Overdue": &Overdue, "Resumed": &Resumed,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "LeaseLeft": &LeaseLeft, "RowLate": &RowLate,
 }
 

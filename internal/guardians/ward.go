@@ -217,7 +217,7 @@ func (w *Ward) Ask(now Instant) bool {
 		return false
 	}
 	for _, g := range w.next.Members {
-		if w.promises[g].knows < w.next.Version {
+		if w.promises[g].knows < w.next.Version && guard.SetKnown {
 			return false
 		}
 	}
@@ -230,8 +230,11 @@ func (w *Ward) Ask(now Instant) bool {
 
 // Names returns the set that each renewal has to name (G8). The arbiter keeps a later one.
 func (w *Ward) Names() Set {
-	if w.phase == Asked && guard.NamesNext {
+	switch {
+	case w.phase == Asked && guard.NamesNext:
 		return w.next
+	case !guard.NamesSet:
+		return Set{}
 	}
 	return w.recorded
 }

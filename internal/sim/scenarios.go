@@ -41,9 +41,13 @@ var scenarios = []scenario{
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},                                  // G6
+	{"the same, when the arbiter has lost its data", 3, killedAtTheNew},                         // G8
 	{"a killed node's partitions are taken unasked", 8, takenUnasked},                           // G6
 	{"a deaf node's keys are locked again soon", 3, deafened},                                   // G6
 	{"a node that is cut off ends before it is buried", 3, cutOff},                              // G3
+	{"the other one of two nodes outlives a killed one", 8, killedOfTwo},                        // G7
+	{"a node that falls silent to one after another is buried soon", 8, silentByTurns},          // G7
+	{"a guardian that stood still is one as before", 4, stoodStill},                             // G5
 	{"what a node has relied on has passed before it has its first guardian", 2, firstGuardian}, // G7
 	{"a node is valid no longer than a deposed server may bury it", 10, buriedByTheDeposed},     // G7
 	{"an answer that was long on its way counts from its question", 8, answersLate},             // G4

@@ -74,6 +74,72 @@ func cutOff(i int) Config {
 	})
 }
 
+// killedOfTwo: one of two nodes is killed at some moment between two renewals of the other one,
+// which has to give its only guardian up in time.
+func killedOfTwo(i int) Config {
+	return takenOver(i, 2, 1, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) {
+		time.Sleep(time.Duration(6+i) * 200 * time.Millisecond)
+		n.crash()
+	})
+}
+
+// killedAtTheNew: the arbiter loses its data, and learns in Grace what guardians the sessions have.
+// Then a node is killed.
+func killedAtTheNew(i int) Config {
+	return takenOver(i, []int{2, 3, 5}[i%3], 1, "were killed at a new server", takeoverD+takeoverSlack, func(w *world, n *node) {
+		w.s.failover(nil, false)
+		time.Sleep(15 * time.Second) // Grace is over
+		n.crash()
+	})
+}
+
+// silentByTurns: a node is cut off from one of its guardians, and from all others before it has
+// given that one up. What it sends arrives at the arbiter only, and nothing arrives at it. If it
+// asked for a set without the first one then, its members would not know that they are in it.
+func silentByTurns(i int) Config {
+	return takenOver(i, 3, 1, "fell silent by turns", takeoverD+takeoverSlack, func(w *world, n *node) {
+		for k, other := range w.nodes[1:] {
+			time.Sleep(time.Duration(k) * time.Duration(300+100*i) * time.Millisecond)
+			w.net.setCut(other.now.h, n.now.h, true)
+			w.net.setCut(n.now.h, other.now.h, true)
+		}
+		n.now.client.set(func(x *weather) { x.unheard, x.unmessage = 1, 1 })
+	})
+}
+
+// stoodStill: a node and one of its three guardians do not hear each other for a while. When they
+// could again the guardian stands still, and goes on after its promise has passed, a moment before
+// the next ping: the node sends those in the first moments of each half second. No node reaches the
+// arbiter, and another guardian dies: so the session needs the promises of the two that are left.
+// What the guardian does first is chance: that happens four times.
+func stoodStill(i int) Config {
+	return Config{Seed: uint64(i), TTL: 30 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, Usual: true, script: func(w *world) {
+		time.Sleep(30 * time.Second) // all have guardians
+		n, stands, dies := w.nodes[:1], w.nodes[1].now, w.nodes[2]
+		session := sessionsOf(n)
+		for k := range 4 {
+			at := func(d time.Duration) { time.Sleep(time.Until(w.begin.Add(time.Duration(1+k)*30*time.Second + d))) }
+			at(time.Duration(100+100*i) * time.Millisecond)
+			w.net.setCut(n[0].now.h, stands.h, true)
+			w.net.setCut(stands.h, n[0].now.h, true)
+			at(600 * time.Millisecond) // a moment later the session would give that guardian up
+			w.s.setDown(true)
+			at(takeoverD - 600*time.Millisecond)
+			stands.h.clock.stand(1300*time.Millisecond, 0)
+			w.net.heal()
+			at(takeoverD + 1300*time.Millisecond)
+			dies.crash()
+			at(2*takeoverD + 1300*time.Millisecond) // its promises have passed
+			w.s.setDown(false)
+			at(4 * takeoverD)
+			<-dies.start().ready
+		}
+		if !slices.Equal(sessionsOf(n), session) {
+			w.h.say("a session has ended as a guardian stood still, and another one died")
+		}
+	}}
+}
+
 // takenOver: something is done to the first nodes, and the others' callers want every key at that
 // moment. The clocks are at both ends of their range.
 func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*world, *node)) Config {
@@ -93,6 +159,7 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 		for _, n := range w.nodes[:die] {
 			do(w, n)
 		}
+		sessions := sessionsOf(w.nodes[die:])
 		begin := time.Now()
 		took := make(chan time.Duration)
 		for _, n := range w.nodes[die:] {
@@ -118,6 +185,9 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 		if longest > limit {
 			w.h.say("%d of %d nodes %s: the longest wait was %v, not %v", die, nodes, what, longest, limit)
 		}
+		if now := sessionsOf(w.nodes[die:]); !slices.Equal(now, sessions) {
+			w.h.say("%d of %d nodes %s: another one's session has ended", die, nodes, what)
+		}
 		w.net.heal()
 		for _, n := range w.nodes[:die] {
 			if n.now != nil {
@@ -125,6 +195,15 @@ func takenOver(i, nodes, die int, what string, limit time.Duration, do func(*wor
 			}
 		}
 	}}
+}
+
+// sessionsOf returns the sessions of some nodes.
+func sessionsOf(nodes []*node) (all []string) {
+	for _, n := range nodes {
+		session, _ := wire.Session(n.now.c)
+		all = append(all, session)
+	}
+	return all
 }
 
 // firstGuardian: a node that was alone goes by its lease. When another one has come, that is not

@@ -21,7 +21,7 @@ func init() {
 // TestReplay_NoticesAMissingGuard takes guards out of the state machines: they do what the model
 // does not.
 func TestReplay_NoticesAMissingGuard(t *testing.T) {
-	for _, name := range []string{"", "MarginD", "PingSent", "Capped", "VoteLate", "NextCounts", "BothCount", "NamesNext", "Silenced"} {
+	for _, name := range []string{"", "MarginD", "PingSent", "Capped", "VoteLate", "NextCounts", "BothCount", "NamesNext", "NamesSet", "Silenced"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestReplay_MachinesDoAsTheModel$")
