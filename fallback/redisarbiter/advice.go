@@ -181,13 +181,14 @@ const maxRenewEvery = 5 * time.Second / 2
 // leases for so long at most.
 func timeoutAdvice(timeout string, lease time.Duration) []string {
 	ms, err := strconv.Atoi(timeout)
-	t := lease * 10 / 11                      // lease is T + M
-	lasts := t*8/10 - min(t/4, maxRenewEvery) // T - M - delta - R, by default
+	t := lease * 10 / 11 // lease is T + M
+	renew := min(t/4, maxRenewEvery)
+	lasts := t*8/10 - renew - renew/20 // T - M - delta - R, by default, and until a renewal that failed is made again
 	away := time.Duration(ms)*time.Millisecond + promotes
 	if err != nil || away <= lasts {
 		return nil
 	}
 	return []string{fmt.Sprintf("cluster-node-timeout is %v: when a server of the Redis Cluster crashes, its replica takes over after up to %v, and locks "+
-		"in force last for %v without it: set it to 1500 (ms), or coord.Options.SessionTTL to %v", time.Duration(ms)*time.Millisecond, away, lasts.Round(100*time.Millisecond),
-		time.Duration(math.Ceil((away+maxRenewEvery).Seconds()/0.8))*time.Second)}
+		"in force last for %v without it: set it to 1300 (ms), or coord.Options.SessionTTL to %v", time.Duration(ms)*time.Millisecond, away, lasts.Round(100*time.Millisecond),
+		time.Duration(math.Ceil((away+maxRenewEvery+maxRenewEvery/20).Seconds()/0.8))*time.Second)}
 }

@@ -139,14 +139,15 @@ func TestAdvice_AFailoverThatTakesLongerThanLocksLast(t *testing.T) {
 		ttl     time.Duration
 		told    string
 	}{
-		{"15000", 10 * time.Second, "set it to 1500 (ms), or coord.Options.SessionTTL to 27s"},
-		{"5000", 10 * time.Second, "set it to 1500 (ms), or coord.Options.SessionTTL to 15s"},
-		{"2000", 10 * time.Second, "set it to 1500 (ms), or coord.Options.SessionTTL to 11s"},
-		{"1500", 10 * time.Second, ""},
+		{"15000", 10 * time.Second, "set it to 1300 (ms), or coord.Options.SessionTTL to 28s"},
+		{"5000", 10 * time.Second, "set it to 1300 (ms), or coord.Options.SessionTTL to 15s"},
+		{"2000", 10 * time.Second, "set it to 1300 (ms), or coord.Options.SessionTTL to 11s"},
+		{"1500", 10 * time.Second, "set it to 1300 (ms), or coord.Options.SessionTTL to 11s"},
+		{"1300", 10 * time.Second, ""},
 		{"5000", 15 * time.Second, ""},
 		{"2000", 11 * time.Second, ""},
 		{"15000", 35 * time.Second, ""},
-		{"15000", 27 * time.Second, ""},
+		{"15000", 28 * time.Second, ""},
 		{"", 10 * time.Second, ""},
 	} {
 		got := redisarbiter.TimeoutAdvice(x.timeout, x.ttl*11/10)

@@ -42,7 +42,7 @@ func guarantees() []guarantee {
 		{name: "crash", what: "SIGKILL", cluster: 3, victims: 1, befall: (*stand).kill},
 		{name: "crash", what: "SIGKILL", victims: 1, befall: (*stand).kill},
 		{name: "crash", what: "SIGKILL of three of five at once", cluster: 5, victims: 3, befall: (*stand).kill},
-		{name: "still", what: "SIGSTOP", lasts: 2100 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
+		{name: "still", what: "SIGSTOP", lasts: 1700 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 2800 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 6400 * ms, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 9100 * ms, victims: 1, live: true, befall: (*stand).standStill},
