@@ -209,7 +209,7 @@ func TestReclaim_GoesOnBeforeTheArbiterIsSilent(t *testing.T) {
 			time.Sleep(c.opts.CallTimeout/2 - 1)
 			synctest.Wait()
 			early := silent()
-			time.Sleep(2)
+			time.Sleep(2 * time.Nanosecond)
 			synctest.Wait()
 			if early || silent() == answered {
 				t.Errorf("answered %t: silent before CallTimeout %t, after it %t", answered, early, silent())

@@ -250,17 +250,17 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 // would have callers use a value that fn has not made.
 func withoutValue(err error) error {
 	if errors.Is(err, ErrNotShared) {
-		return &noValue{err}
+		return &noValueError{err}
 	}
 	return err
 }
 
-// noValue matches what its error does, but for ErrNotShared.
-type noValue struct{ err error }
+// noValueError matches what its error does, but for ErrNotShared.
+type noValueError struct{ err error }
 
-func (e *noValue) Error() string        { return e.err.Error() }
-func (e *noValue) Is(target error) bool { return target != ErrNotShared && errors.Is(e.err, target) }
-func (e *noValue) As(target any) bool   { return errors.As(e.err, target) }
+func (e *noValueError) Error() string        { return e.err.Error() }
+func (e *noValueError) Is(target error) bool { return target != ErrNotShared && errors.Is(e.err, target) }
+func (e *noValueError) As(target any) bool   { return errors.As(e.err, target) }
 
 // fnError tells fn's own error from what went wrong with its result.
 type fnError struct {

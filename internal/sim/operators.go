@@ -39,7 +39,7 @@ func (w *world) operate(f Fault) {
 	case breaks:
 		s.work.Go(o.breaks)
 	case rotate:
-		s.work.Go(func() { o.call("RotateSecret", s.c.RotateSecret) })
+		s.work.Go(func() { _ = o.call("RotateSecret", s.c.RotateSecret) })
 	case drain:
 		s.work.Go(func() { o.drains(other) })
 		w.after(f.For, func() { w.stop(s, f) })
