@@ -258,9 +258,11 @@ func withoutValue(err error) error {
 // noValueError matches what its error does, but for ErrNotShared.
 type noValueError struct{ err error }
 
-func (e *noValueError) Error() string        { return e.err.Error() }
-func (e *noValueError) Is(target error) bool { return target != ErrNotShared && errors.Is(e.err, target) }
-func (e *noValueError) As(target any) bool   { return errors.As(e.err, target) }
+func (e *noValueError) Error() string { return e.err.Error() }
+func (e *noValueError) Is(target error) bool {
+	return target != ErrNotShared && errors.Is(e.err, target)
+}
+func (e *noValueError) As(target any) bool { return errors.As(e.err, target) }
 
 // fnError tells fn's own error from what went wrong with its result.
 type fnError struct {
