@@ -102,7 +102,9 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 
 // renewAgain is in how long a renewal that has failed is made again. The lease ends while a server
 // that is back has not been asked, so it is sooner than other calls are.
-func (o *Options) renewAgain() time.Duration { return min(o.RetryEvery, o.RenewEvery/20) }
+func (o *Options) renewAgain() time.Duration {
+	return max(min(o.RetryEvery, o.RenewEvery/20), time.Millisecond)
+}
 
 // retryAfter is renewAgain, or sooner at first where the guardians are to change, as that takes two
 // renewals that succeed while the last promise lasts.

@@ -33,7 +33,7 @@ const (
 	idleConns  = 2  // of each pool
 )
 
-// mostBackoff is the longest pause of a call for sessions that goes-redis makes again: coord makes
+// mostBackoff is the longest pause of a call for sessions that go-redis makes again: coord makes
 // it again soon.
 const mostBackoff = 10 * time.Millisecond
 
@@ -59,7 +59,9 @@ func newConns(c, background redis.UniversalClient) *conns {
 	case *redis.ClusterClient:
 		o := *c.Options()
 		if o.ClusterSlots == nil { // else a failover is known to the caller's client alone
-			return &conns{locks: c, own: true, pulse: redials(redis.NewClusterClient(ownClusterOptions(o, pulseConns))),
+			pulse := ownClusterOptions(o, pulseConns)
+			pulse.MaxRetryBackoff = min(pulse.MaxRetryBackoff, mostBackoff)
+			return &conns{locks: c, own: true, pulse: redials(redis.NewClusterClient(pulse)),
 				work: redials(redis.NewClusterClient(ownClusterOptions(o, max(workConns, o.PoolSize))))}
 		}
 	}

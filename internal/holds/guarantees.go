@@ -43,6 +43,7 @@ func guarantees() []guarantee {
 		{name: "crash", what: "SIGKILL", victims: 1, befall: (*stand).kill},
 		{name: "crash", what: "SIGKILL of three of five at once", cluster: 5, victims: 3, befall: (*stand).kill},
 		{name: "still", what: "SIGSTOP", lasts: 1700 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
+		{name: "still", what: "SIGSTOP", lasts: 2100 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 2800 * ms, cluster: 3, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 6400 * ms, victims: 1, live: true, befall: (*stand).standStill},
 		{name: "still", what: "SIGSTOP", lasts: 9100 * ms, victims: 1, live: true, befall: (*stand).standStill},
@@ -85,6 +86,9 @@ func (s setup) showGuarantees(ctx context.Context, out io.Writer, times, atOnce 
 		"| keys that it held, had by another process after | other keys, had by another process after |\n")
 	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	all := slices.DeleteFunc(guarantees(), func(g guarantee) bool { return only != "" && !slices.Contains(strings.Split(only, ","), g.name) })
+	if len(all) == 0 {
+		return fmt.Errorf("-only has %q, which names no event", only)
+	}
 	results, errs := make([][]*stand, len(all)), make([]error, len(all)*times)
 	var next atomic.Int64
 	var work sync.WaitGroup

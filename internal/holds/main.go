@@ -40,7 +40,7 @@ func main() {
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
 	guaranteed := flag.Int("guarantees", 0, "have each event of README's table of guarantees happen so many `times`, eight of them at once")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
-	flag.BoolVar(&s.AllReplicas, "all-replicas", false, "redisarbiter.Options.AllReplicas, with servers whose disks keep each write; not with -kills, -rolling and -away")
+	flag.BoolVar(&s.AllReplicas, "all-replicas", false, "redisarbiter.Options.AllReplicas, with servers whose disks keep each write; not with -kills, -rolling, -away and -guarantees")
 	only := flag.String("only", "", "of "+eventNames()+", with -guarantees also still: these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -48,8 +48,8 @@ func main() {
 	var err error
 	good := true
 	switch {
-	case s.AllReplicas && (*roll || *away > 0 || *kills > 0):
-		err = errors.New("-all-replicas is not for -kills, -rolling and -away")
+	case s.AllReplicas && (*roll || *away > 0 || *kills > 0 || *guaranteed > 0):
+		err = errors.New("-all-replicas is not for -kills, -rolling, -away and -guarantees")
 	case *guaranteed > 0:
 		err = s.showGuarantees(ctx, os.Stdout, *guaranteed, 8, *only)
 	case *roll || *away > 0:

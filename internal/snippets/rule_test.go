@@ -43,7 +43,7 @@ func TestMakeRule(t *testing.T) {
 		"E2": {"a Grace that was seen is ended, and not the next", "GraceNamed"},
 		"G6": {"/^a.killed.node.s.keys.are.locked.again.soon$'"},
 		"G4": {"kept by (docs/takeover.md)\ninternal/guardians/ward.go:", "AnnounceCapped"},
-		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "TestGuardians_EachGuardPrevents$/^(VoteAfterPromise|VoteIsFinal|RestartIsAnother)$", "Mutants$/^(VoteLate|VoteFinal)$"},
+		"G5": {"**Vote.**", ") Look(now Instant)", "TestGuardian_VotesWhenItsPromiseHasPassed", "TestGuardians_EachGuardPrevents$/^(VoteAfterPromise|VoteIsFinal|RestartIsAnother)$", "Mutants$/^(VoteLate|VoteFinal|Resumed)$"},
 		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "TestRounds_EachGuardPrevents$/^(RoundOld|"},
 		"E7": {"fallback/redisarbiter/variant.go:", "TestAllReplicas_Promoted"},
 	} {
