@@ -190,10 +190,9 @@ func (s setup) once(ctx context.Context, g guarantee) (*stand, error) {
 // populate starts processes that hold keys.
 func (t *trial) populate(alone bool) error {
 	for i := range t.Nodes {
-		n, err := launch(nodeConfig{
-			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
-			Alone: alone,
-		})
+		cfg := t.config(i)
+		cfg.Alone = alone
+		n, err := launch(cfg)
 		if err != nil {
 			return err
 		}

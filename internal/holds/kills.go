@@ -189,9 +189,7 @@ func (s killing) cluster(ctx context.Context, out io.Writer) (o outcome, err err
 
 // add starts a node in the place of number i, with its load.
 func (t *trial) add(i int, s killing) error {
-	cfg := nodeConfig{
-		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: s.Takeover, Log: t.Log,
-	}
+	cfg := t.config(i)
 	if s.Again {
 		if i == len(t.nodes) {
 			t.addrs = append(t.addrs, [2]string{freeAddr(), freeAddr()})

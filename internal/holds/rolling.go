@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"syscall"
@@ -131,10 +130,9 @@ func (t *trial) outage(s rolling) error {
 
 // addRolling starts a node in the place of number i, with its load.
 func (t *trial) addRolling(i int, s rolling) error {
-	n, err := launch(nodeConfig{
-		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
-		Observed: true,
-	})
+	cfg := t.config(i)
+	cfg.Observed = true
+	n, err := launch(cfg)
 	if err != nil {
 		return err
 	}

@@ -121,14 +121,19 @@ func (s setup) run(ctx context.Context, out io.Writer, only string) (lost uint64
 	return t.lost, t.finish()
 }
 
+// config returns what node number i is started with.
+func (t *trial) config(i int) nodeConfig {
+	return nodeConfig{
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
+		Cores: t.Cores, AllReplicas: t.AllReplicas,
+	}
+}
+
 // begin starts the nodes, and has all but the last two take the locks.
 func (t *trial) begin() error {
 	holders := t.Nodes - 2
 	for i := range t.Nodes {
-		n, err := launch(nodeConfig{
-			Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
-			Cores: t.Cores, AllReplicas: t.AllReplicas,
-		})
+		n, err := launch(t.config(i))
 		if err != nil {
 			return err
 		}

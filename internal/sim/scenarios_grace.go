@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -45,24 +44,10 @@ func answeredLate(i int) Config {
 		some[0] = true
 		w.failoverPart(w.s.Snapshot(), Fault{Some: some})
 		var work sync.WaitGroup
-		for _, key := range onOther() {
-			work.Go(func() { // it begins a round at once
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				_, _ = other.c.Lock(ctx, key)
-			})
-		}
+		other.wants(&work)
 		time.Sleep(700 * time.Millisecond)
 		taker.client.set(func(x *weather) { x.late = 1600*time.Millisecond + time.Duration(i)*50*time.Millisecond })
-		for _, key := range onOther() {
-			work.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
-				defer cancel()
-				if l, err := taker.c.Lock(ctx, key); err == nil {
-					inVain(w, l, other)
-				}
-			})
-		}
+		taker.takes(w, &work, 4*time.Second, other)
 		time.Sleep(180 * time.Millisecond) // a first call is short
 		taker.client.set(func(x *weather) { x.late = 0 })
 		time.Sleep(100 * time.Millisecond)

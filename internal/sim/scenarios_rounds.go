@@ -242,6 +242,30 @@ func (s *server) spoken() (n int) {
 	return n
 }
 
+// wants has a process ask for keys of the other server for a moment, so that it begins a round.
+func (s *start) wants(work *sync.WaitGroup) {
+	for _, key := range onOther() {
+		work.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			_, _ = s.c.Lock(ctx, key)
+		})
+	}
+}
+
+// takes has a process ask for these keys for so long. Another one asks in vain for what it gets.
+func (s *start) takes(w *world, work *sync.WaitGroup, within time.Duration, other *start) {
+	for _, key := range onOther() {
+		work.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), within)
+			defer cancel()
+			if l, err := s.c.Lock(ctx, key); err == nil {
+				inVain(w, l, other)
+			}
+		})
+	}
+}
+
 // takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches
 // neither the new one nor others for a while. At times the answers come late: after it could have
 // spoken, if it did not wait for them.
@@ -253,26 +277,12 @@ func takesLate(i int) Config {
 		some[0] = true
 		w.failoverPart(w.s.Snapshot(), Fault{Some: some})
 		var work sync.WaitGroup
-		for _, key := range onOther() {
-			work.Go(func() { // it begins a round at once
-				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-				defer cancel()
-				_, _ = other.c.Lock(ctx, key)
-			})
-		}
+		other.wants(&work)
 		time.Sleep(450 * time.Millisecond)
 		if i%2 == 1 {
 			taker.client.set(func(x *weather) { x.latency = time.Second })
 		}
-		for _, key := range onOther() {
-			work.Go(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				defer cancel()
-				if l, err := taker.c.Lock(ctx, key); err == nil {
-					inVain(w, l, other)
-				}
-			})
-		}
+		taker.takes(w, &work, 2*time.Second, other)
 		time.Sleep(120 * time.Millisecond) // a first call is short
 		taker.client.set(func(x *weather) { x.latency = usual })
 		time.Sleep(260 * time.Millisecond)
