@@ -36,7 +36,9 @@ var PostgresKind = &ServerKind{
 	},
 }
 
-// openPool opens a pool with a connection per goroutine.
+const lockSQL, unlockSQL = "select pg_advisory_lock($1)", "select pg_advisory_unlock($1)"
+
+// openPool opens a pool with a connection per goroutine, and these connections.
 func openPool(e Environment) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(e.Server)
 	if err != nil {
@@ -44,7 +46,42 @@ func openPool(e Environment) (*pgxpool.Pool, error) {
 	}
 	cfg.MaxConns = int32(e.Goroutines + 1)
 	cfg.ConnConfig.DialFunc = e.Count.Dial
-	return pgxpool.NewWithConfig(context.Background(), cfg)
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := fill(context.Background(), pool); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// fill opens the connections that a pool has not, and locks and unlocks on each, which prepares the
+// statements. The server starts a process for a connection: that takes from one to twenty
+// milliseconds, by the machine.
+func fill(ctx context.Context, pool *pgxpool.Pool) error {
+	var all []*pgxpool.Conn
+	defer func() {
+		for _, c := range all {
+			c.Release()
+		}
+	}()
+	for range pool.Config().MaxConns {
+		c, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+		own := int64(c.Conn().PgConn().PID())
+		if _, err := c.Exec(ctx, lockSQL, own); err != nil {
+			return err
+		}
+		if _, err := c.Exec(ctx, unlockSQL, own); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openAdvisory uses session locks: each waits in the server, in order of arrival.
@@ -61,14 +98,15 @@ func openAdvisory(e Environment) (*Locker, error) {
 			}
 			defer c.Release() // a cancelled call closes its connection, and so its lock ends
 			n := hashOf(e.Namespace, key)
-			if _, err := c.Exec(ctx, "select pg_advisory_lock($1)", n); err != nil {
+			if _, err := c.Exec(ctx, lockSQL, n); err != nil {
 				return err
 			}
 			inside(0)
-			_, err = c.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock($1)", n)
+			_, err = c.Exec(context.WithoutCancel(ctx), unlockSQL, n)
 			return err
 		},
-		shut: pool.Close,
+		ready: func(ctx context.Context) error { return fill(ctx, pool) },
+		shut:  pool.Close,
 	}, nil
 }
 
@@ -99,7 +137,7 @@ func OpenAdvisoryRW(e Environment, key string) (*RW, error) {
 	}
 	return &RW{
 		RLock: lock("select pg_advisory_lock_shared($1)", "select pg_advisory_unlock_shared($1)"),
-		Lock:  lock("select pg_advisory_lock($1)", "select pg_advisory_unlock($1)"),
+		Lock:  lock(lockSQL, unlockSQL),
 		shut:  pool.Close,
 	}, nil
 }

@@ -75,8 +75,18 @@ func (v Variant) Unknown() []string {
 type Locker struct {
 	// Section waits for key's lock until ctx ends, calls inside with the token, or 0, and unlocks.
 	Section func(ctx context.Context, key string, inside func(fence uint64)) error
-	Node    *coord.Coordinator // Holdfast's; nil for the others
-	shut    func()             // nil: it leaves nothing open
+	Node    *coord.Coordinator              // Holdfast's; nil for the others
+	ready   func(ctx context.Context) error // nil: it always is
+	shut    func()                          // nil: it leaves nothing open
+}
+
+// Ready makes the variant as it was when it was opened: calls that were cancelled may have closed
+// its connections.
+func (l *Locker) Ready(ctx context.Context) error {
+	if l.ready == nil {
+		return nil
+	}
+	return l.ready(ctx)
 }
 
 // Close closes what the variant has opened.

@@ -287,6 +287,12 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 	if err != nil {
 		return err
 	}
+	// What the end of the round has closed is opened again in nobody's time.
+	again := task
+	again.Duration = 0
+	if _, err := roundTasks.All(ws, again); err != nil {
+		return err
+	}
 	var sum roundResult
 	var parts []stats.Effort
 	for _, a := range answers {

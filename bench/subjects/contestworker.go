@@ -37,7 +37,8 @@ func waysOf(kind string) (list []way) {
 	return list
 }
 
-// roundTask tells a worker to do a job for a round. Without Duration it only opens the way.
+// roundTask tells a worker to do a job for a round. Without Duration it opens the way, if it is not
+// open, and makes it ready.
 type roundTask struct {
 	Kind     string
 	Way      int
@@ -80,8 +81,9 @@ type place struct {
 // opened is a way that is open in a process. One of round and loop is set.
 type opened struct {
 	counters []*harness.Counter
-	node     *coord.Coordinator // that it locks with; nil: none
-	batch    int                // calls of loop that are timed at a time; 0: as the job says
+	node     *coord.Coordinator              // that it locks with; nil: none
+	batch    int                             // calls of loop timed at a time; 0: as the job says
+	ready    func(ctx context.Context) error // nil: it always is
 
 	// round returns what each goroutine does until its context ends.
 	round func(t roundTask) func(ctx context.Context, i int, r *roundResult)
@@ -131,7 +133,10 @@ func runRound(ctx context.Context, h *harness.Host, t roundTask) (*roundResult, 
 	all := new(roundResult)
 	before := all.see(o.node)
 	if t.Duration == 0 {
-		return all, nil
+		if o.ready == nil {
+			return all, nil
+		}
+		return all, o.ready(ctx)
 	}
 	if t.Job.Procs > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(t.Job.Procs))
@@ -258,7 +263,7 @@ func openContender(p *place) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{counters: []*harness.Counter{v.count}, node: v.Node, round: func(t roundTask) func(context.Context, int, *roundResult) {
+	return &opened{counters: []*harness.Counter{v.count}, node: v.Node, ready: v.Ready, round: func(t roundTask) func(context.Context, int, *roundResult) {
 		db := storeOf(p.h, t.Store)
 		keys := []string{t.Key}
 		for i := 1; i < t.Job.Keys; i++ {
