@@ -8,13 +8,17 @@ import (
 )
 
 // bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). What it
-// refuses is asked for again.
+// refuses is asked for again: at once for the set that it names, if there are votes for that.
 func (g *guarded) bury(b guardians.Burial) {
 	c := g.c
+	outdated := false
 	defer func() {
 		g.mu.Lock()
-		defer g.mu.Unlock()
 		delete(g.burying, b.Ward)
+		g.mu.Unlock()
+		if outdated {
+			g.wake()
+		}
 	}()
 	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -34,6 +38,7 @@ func (g *guarded) bury(b guardians.Burial) {
 		g.mu.Lock()
 		g.guard.Outdated(b.Ward, r.Version)
 		g.mu.Unlock()
+		outdated = true
 	}
 }
 

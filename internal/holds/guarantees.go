@@ -27,6 +27,7 @@ type guarantee struct {
 	victims int           // processes, the first ones
 	live    bool          // these go on after it
 	asked   time.Duration // when other processes begin to ask for keys
+	lan     bool          // each process has a network namespace
 	befall  func(*stand) error
 }
 
@@ -57,6 +58,12 @@ func guarantees() []guarantee {
 		{name: "empty", what: "Redis without its data after", lasts: 5200 * ms, cluster: 3, asked: 5300 * ms, befall: (*stand).restart},
 		{name: "empty", what: "Redis without its data after", lasts: 5200 * ms, asked: 5300 * ms, befall: (*stand).restart},
 		{name: "empty", what: "Redis without its data after", lasts: 25200 * ms, cluster: 3, ttl: 35 * s, asked: 25300 * ms, befall: (*stand).restart},
+		{name: "failover", what: "Redis fails over", cluster: 3, asked: 100 * ms, befall: (*stand).replaced},
+		{name: "failover", what: "Redis fails over", asked: 100 * ms, befall: (*stand).replaced},
+		{name: "failover", what: "Redis fails over, then SIGKILL after", lasts: s, cluster: 3, victims: 1, asked: 1500 * ms, befall: (*stand).replacedAndKill},
+		{name: "failover", what: "Redis fails over, then SIGKILL after", lasts: 2500 * ms, cluster: 3, victims: 1, asked: 3000 * ms, befall: (*stand).replacedAndKill},
+		{name: "apart", what: "cut from the process that asks for others", cluster: 3, lan: true, asked: 500 * ms, befall: (*stand).apart},
+		{name: "apart", what: "cut from the process that asks, to which it gives all back after", lasts: s, cluster: 3, lan: true, victims: 1, befall: (*stand).givenAcross},
 	}
 }
 
@@ -164,12 +171,24 @@ func (a answers) String() string {
 	return text
 }
 
+// networks are made one after another, as each looks which addresses are free.
+var networks sync.Mutex
+
 // once has an event happen to processes that were started for it.
-func (s setup) once(ctx context.Context, g guarantee) (*stand, error) {
+func (s setup) once(ctx context.Context, g guarantee) (_ *stand, err error) {
 	if g.ttl > 0 {
 		s.TTL = g.ttl
 	}
 	s.Nodes = max(g.cluster, 3)
+	if g.lan {
+		networks.Lock()
+		s.hosts, err = newHosts(s.Nodes)
+		networks.Unlock()
+		defer func() { err = errors.Join(err, s.hosts.remove()) }()
+		if err != nil {
+			return nil, err
+		}
+	}
 	t, end, err := newTrial(ctx, io.Discard, s)
 	defer end()
 	if err != nil {
@@ -192,7 +211,7 @@ func (t *trial) populate(alone bool) error {
 	for i := range t.Nodes {
 		cfg := t.config(i)
 		cfg.Alone = alone
-		n, err := launch(cfg)
+		n, err := t.launch(i, cfg)
 		if err != nil {
 			return err
 		}
@@ -321,4 +340,29 @@ func (x *stand) restart() error {
 		return err
 	}
 	return x.servers.point(next)
+}
+
+// replaced has the server's replica in its place.
+func (x *stand) replaced() error { return x.servers.failOver(x.ctx) }
+
+func (x *stand) replacedAndKill() error {
+	if err := x.replaced(); err != nil {
+		return err
+	}
+	return errors.Join(x.sleep(x.lasts), x.kill())
+}
+
+// apart cuts the first process, and all that it owns, from the one that asks for others.
+func (x *stand) apart() error { return x.hosts.apart(0, len(x.nodes)-1) }
+
+// givenAcross cuts the process that holds keys from the one that waits for them, and has it give
+// them back after a while.
+func (x *stand) givenAcross() error {
+	if err := x.hosts.apart(0, slices.Index(x.nodes, x.others[len(x.others)-2])); err != nil {
+		return err
+	}
+	if err := x.sleep(x.lasts); err != nil {
+		return err
+	}
+	return x.unlock(x.struck, &x.own)
 }

@@ -67,3 +67,10 @@ func (h *hosts) cut(nodes []int, l lines) (mend func() error, err error) {
 	}
 	return h.net.Cut(c)
 }
+
+// apart cuts two nodes from each other, for good.
+func (h *hosts) apart(one, other int) error {
+	a, b := []string{fmt.Sprint("n", one+1)}, []string{fmt.Sprint("n", other+1)}
+	_, err := h.net.Cut(append(lan.OneWay(a, b), lan.OneWay(b, a)...))
+	return err
+}

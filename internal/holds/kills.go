@@ -274,7 +274,7 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	}
 	o.worst = append(o.worst, slices.MaxFunc(o.locked[len(o.locked)-len(got.Waits):], cmp.Compare[time.Duration]))
 	if t.Log {
-		fmt.Fprintf(os.Stderr, "%s at %v: the slowest key took %v\n", s.By.what, begin.UTC(), o.worst[len(o.worst)-1])
+		fmt.Fprintf(os.Stderr, "%s at %v, which took %v: the slowest key took %v\n", s.By.what, begin.UTC(), late, o.worst[len(o.worst)-1])
 	}
 	watched := s.TTL // how long after the others are asked what they saw
 	if s.By.signal != syscall.SIGKILL {

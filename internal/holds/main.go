@@ -41,7 +41,7 @@ func main() {
 	guaranteed := flag.Int("guarantees", 0, "have each event of README's table of guarantees happen so many `times`, eight of them at once")
 	flag.Float64Var(&s.Cores, "cores", 0, "what each node gets of a core, by a control group; 0: no limit")
 	flag.BoolVar(&s.AllReplicas, "all-replicas", false, "redisarbiter.Options.AllReplicas, with servers whose disks keep each write; not with -kills, -rolling, -away and -guarantees")
-	only := flag.String("only", "", "of "+eventNames()+", with -guarantees also still: these `events`, separated by commas; default: all")
+	only := flag.String("only", "", "of "+eventNames()+", with -guarantees also still and apart: these `events`, separated by commas; default: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	var lost uint64

@@ -3,10 +3,12 @@
 package lan
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
@@ -83,9 +85,13 @@ func (n *Network) Cut(c Cut) (mend func() error, err error) {
 	}, n.apply()
 }
 
-// apply brings the rules of all hosts up to date. Each host drops what comes in from others.
+// apply brings the rules of all hosts up to date, those of all at the same time: half a cut is
+// another one. Each host drops what comes in from others.
 func (n *Network) apply() error {
-	for _, h := range n.hosts {
+	errs := make([]error, len(n.hosts))
+	texts := make([]string, len(n.hosts)) // of those that change
+	var work sync.WaitGroup
+	for i, h := range n.hosts {
 		var rules []string
 		for _, id := range slices.Sorted(maps.Keys(n.cuts)) {
 			for _, w := range n.cuts[id] {
@@ -106,10 +112,14 @@ func (n *Network) apply() error {
 		if text == n.lines[h.Name] || len(rules) == 0 && n.lines[h.Name] == "" {
 			continue
 		}
-		if err := netns.Run(text, "ip", append(h.Command(), "iptables-restore")...); err != nil {
-			return err
-		}
-		n.lines[h.Name] = text
+		texts[i] = text
+		work.Go(func() { errs[i] = netns.Run(text, "ip", append(h.Command(), "iptables-restore")...) })
 	}
-	return nil
+	work.Wait()
+	for i, h := range n.hosts {
+		if texts[i] != "" && errs[i] == nil {
+			n.lines[h.Name] = texts[i]
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -51,10 +51,14 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 }
 
 // aloneSince returns from when a holder counts as out of reach whose stream has ended. Where it is
-// known soon whether its node is dead, that comes before the partition is given back, as it stays
-// then.
+// known soon whether its node is dead, the partition is given back when that should be known, and no
+// sooner: it stays if the node is dead.
 func (p *Partition) aloneSince(l Link, now time.Time) time.Time {
-	return Later(now, l.Heard().Add(p.cfg.Death-p.cfg.RenewEvery))
+	heard := l.Heard()
+	if p.cfg.Death <= 0 || heard.IsZero() {
+		return now
+	}
+	return heard.Add(p.cfg.Death - p.cfg.RenewEvery)
 }
 
 // doubtful reports whether another node's hold is in the way of others, or its node out of reach.

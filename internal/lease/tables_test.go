@@ -198,3 +198,33 @@ func TestReconfirm_MovesTheDeadline(t *testing.T) {
 		t.Error("it grants")
 	}
 }
+
+// silent is a stream that has ended, as nothing came since.
+type silent struct {
+	Link
+	heard time.Time
+}
+
+func (l silent) Heard() time.Time { return l.heard }
+
+// TestAloneSince: a partition is given back R after a holder counts as out of reach (rule 4), so
+// where nodes are known soon to be dead that is Death after the last ping, whenever the stream
+// ended.
+func TestAloneSince(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		death, silence, want time.Duration // want: before now
+	}{
+		{0, 2600 * time.Millisecond, 0},
+		{3500 * time.Millisecond, 2600 * time.Millisecond, 1600 * time.Millisecond},
+		{3500 * time.Millisecond, 0, -time.Second},
+	} {
+		p := &Partition{cfg: &Config{RenewEvery: 2500 * time.Millisecond, Death: c.death}}
+		if got := now.Sub(p.aloneSince(silent{heard: now.Add(-c.silence)}, now)); got != c.want {
+			t.Errorf("Death %v, silent for %v: out of reach since %v, want %v", c.death, c.silence, got, c.want)
+		}
+		if got := p.aloneSince(silent{}, now); !got.Equal(now) {
+			t.Errorf("Death %v, never heard: out of reach since %v, want %v", c.death, got, now)
+		}
+	}
+}
