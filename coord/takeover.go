@@ -146,11 +146,15 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 		g.ping(session, at, &out) // so that it need not vote for a version that is over
 	}
 	g.publish(now)
+	var promised time.Duration // without guardians none
+	if len(after.Members) > 0 {
+		promised = max(g.ward.Until()-at, 0)
+	}
 	g.mu.Unlock()
 	out.flush()
 	if after.Version != before.Version {
 		g.c.opts.Logger.Debug("holdfast: the guardians of this session are recorded", "session", g.s.ID, "version", after.Version,
-			"guardians", g.c.cluster.names(after.Members))
+			"guardians", g.c.cluster.names(after.Members), "promised", promised)
 	}
 }
 
