@@ -113,7 +113,7 @@ func (n *Network) apply() error {
 			continue
 		}
 		texts[i] = text
-		work.Go(func() { errs[i] = netns.Run(text, "ip", append(h.Command(), "iptables-restore")...) })
+		work.Go(func() { errs[i] = netns.Run(text, "ip", append(h.Command(), "iptables-restore", "-w", "5")...) })
 	}
 	work.Wait()
 	for i, h := range n.hosts {

@@ -52,13 +52,14 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 
 // aloneSince returns from when a holder counts as out of reach whose stream has ended. Where it is
 // known soon whether its node is dead, the partition is given back when that should be known, and no
-// sooner: it stays if the node is dead.
+// sooner: it stays if the node is dead. Nor is it within RetryEvery, in which there may be a stream
+// again.
 func (p *Partition) aloneSince(l Link, now time.Time) time.Time {
 	heard := l.Heard()
 	if p.cfg.Death <= 0 || heard.IsZero() {
 		return now
 	}
-	return heard.Add(p.cfg.Death - p.cfg.RenewEvery)
+	return Later(heard.Add(p.cfg.Death), now.Add(p.cfg.RetryEvery)).Add(-p.cfg.RenewEvery)
 }
 
 // doubtful reports whether another node's hold is in the way of others, or its node out of reach.

@@ -209,22 +209,25 @@ func (l silent) Heard() time.Time { return l.heard }
 
 // TestAloneSince: a partition is given back R after a holder counts as out of reach (rule 4), so
 // where nodes are known soon to be dead that is Death after the last ping, whenever the stream
-// ended.
+// ended, and RetryEvery after it has ended.
 func TestAloneSince(t *testing.T) {
+	const ms = time.Millisecond
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
-		death, silence, want time.Duration // want: before now
+		death, renew, silence, want time.Duration // want: before now
 	}{
-		{0, 2600 * time.Millisecond, 0},
-		{3500 * time.Millisecond, 2600 * time.Millisecond, 1600 * time.Millisecond},
-		{3500 * time.Millisecond, 0, -time.Second},
+		{0, 2500 * ms, 2600 * ms, 0},
+		{3500 * ms, 2500 * ms, 2600 * ms, 1600 * ms},
+		{3500 * ms, 2500 * ms, 3400 * ms, 2000 * ms},
+		{3500 * ms, 2500 * ms, 0, -time.Second},
+		{3500 * ms, 5000 * ms, 2600 * ms, 4100 * ms},
 	} {
-		p := &Partition{cfg: &Config{RenewEvery: 2500 * time.Millisecond, Death: c.death}}
+		p := &Partition{cfg: &Config{RenewEvery: c.renew, RetryEvery: 500 * ms, Death: c.death}}
 		if got := now.Sub(p.aloneSince(silent{heard: now.Add(-c.silence)}, now)); got != c.want {
-			t.Errorf("Death %v, silent for %v: out of reach since %v, want %v", c.death, c.silence, got, c.want)
+			t.Errorf("%+v: out of reach since %v", c, got)
 		}
 		if got := p.aloneSince(silent{}, now); !got.Equal(now) {
-			t.Errorf("Death %v, never heard: out of reach since %v, want %v", c.death, got, now)
+			t.Errorf("%+v: never heard, and out of reach since %v, want %v", c, got, now)
 		}
 	}
 }
