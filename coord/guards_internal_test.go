@@ -1,9 +1,12 @@
 package coord
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
@@ -113,5 +116,34 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	}
 	if least := 9*time.Second - times.Valid(); asked < least {
 		t.Errorf("asked for after %v, before promises cover the deadline, which is not before %v", asked, least)
+	}
+}
+
+// burierFunc is an arbiter that does nothing but bury.
+type burierFunc func() (fallback.Burial, error)
+
+func (f burierFunc) Bury(context.Context, string, uint32, []string) (fallback.Burial, error) {
+	return f()
+}
+
+// A burial that meets a later set makes the session look again at once, as there may be votes for
+// that set. One that is not answered, or meets no later set, does not: it would be asked for again
+// as quickly as the arbiter refuses it.
+func TestGuarded_ABurialOfAnEarlierSetLooksAgain(t *testing.T) {
+	c := &Coordinator{opts: Options{CallTimeout: time.Second, Trace: new(Trace)}}
+	c.life.ctx, c.cluster = t.Context(), &cluster{c: c, members: new(members)}
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
+	for _, x := range []struct {
+		recorded uint32
+		err      error
+		again    bool
+	}{{3, nil, true}, {2, nil, false}, {0, errors.New("no answer"), false}} {
+		g := &guarded{c: c, guard: guardians.NewGuardian("a", times), burying: map[string]bool{"b": true}}
+		g.wakes.look = make(chan struct{}, 1)
+		g.burier = burierFunc(func() (fallback.Burial, error) { return fallback.Burial{Version: x.recorded}, x.err })
+		g.bury(guardians.Burial{Ward: "b", Version: 2, Voters: []string{"a"}})
+		if again := len(g.wakes.look) > 0; again != x.again || g.burying["b"] {
+			t.Errorf("%+v: looks again %t, a call is under way %t", x, again, g.burying["b"])
+		}
 	}
 }

@@ -171,9 +171,6 @@ func (a answers) String() string {
 	return text
 }
 
-// networks are made one after another, as each looks which addresses are free.
-var networks sync.Mutex
-
 // once has an event happen to processes that were started for it.
 func (s setup) once(ctx context.Context, g guarantee) (_ *stand, err error) {
 	if g.ttl > 0 {
@@ -181,9 +178,7 @@ func (s setup) once(ctx context.Context, g guarantee) (_ *stand, err error) {
 	}
 	s.Nodes = max(g.cluster, 3)
 	if g.lan {
-		networks.Lock()
 		s.hosts, err = newHosts(s.Nodes)
-		networks.Unlock()
 		defer func() { err = errors.Join(err, s.hosts.remove()) }()
 		if err != nil {
 			return nil, err

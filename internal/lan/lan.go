@@ -42,18 +42,7 @@ func New(kind string, names ...string) (*Network, error) {
 	if n.Network, err = netns.New(kind); err != nil {
 		return n, err
 	}
-	used, err := netns.Output("-o", "-4", "addr")
-	if err != nil {
-		return n, err
-	}
-	var base string // of the addresses
-	for i := range 250 {
-		base = fmt.Sprintf("10.199.%d.", (os.Getpid()+i)%250+1)
-		if !strings.Contains(used, " "+base) {
-			break
-		}
-	}
-	bridge, err := n.MachineSwitch(base + "254/24")
+	bridge, base, err := n.bridge()
 	if err != nil {
 		return n, err
 	}
@@ -68,6 +57,28 @@ func New(kind string, names ...string) (*Network, error) {
 		n.hosts = append(n.hosts, h)
 	}
 	return n, nil
+}
+
+// bases is locked while a process chooses addresses, until they are in use.
+var bases sync.Mutex
+
+// bridge makes the bridge that all hosts are on, with a network that nothing uses, and returns what
+// the addresses in it begin with.
+func (n *Network) bridge() (_ *netns.Switch, base string, err error) {
+	bases.Lock()
+	defer bases.Unlock()
+	used, err := netns.Output("-o", "-4", "addr")
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range 250 {
+		base = fmt.Sprintf("10.199.%d.", (os.Getpid()+i)%250+1)
+		if !strings.Contains(used, " "+base) {
+			break
+		}
+	}
+	s, err := n.MachineSwitch(base + "254/24")
+	return s, base, err
 }
 
 // Hosts returns all hosts.
