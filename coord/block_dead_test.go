@@ -64,6 +64,7 @@ func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
 // They are found soon also where callers wait for a great many keys: that one is looked at does not
 // forget when the others are to be.
 func TestBlock_OfADeadSession_ManyKeys(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		const n = 600
 		cut := &crash.Arbiter{Memory: a}

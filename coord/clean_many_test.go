@@ -15,6 +15,7 @@ import (
 // The permits of a crashed process are free as soon as its session is over and a caller has looked,
 // however many other processes have some.
 func TestAcquire_ADeadSessionAmongMany(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{10, 100} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -119,6 +119,7 @@ func TestObserve_AnObserverOnlyAsks(t *testing.T) {
 
 // A node has few observers, and each of them proves itself again after some time.
 func TestObserve_ObserversAreFewAndProveThemselvesAgain(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	c := enter(t, fallback.NewMemory(), small())
 	x := c.cluster

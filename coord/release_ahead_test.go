@@ -73,6 +73,7 @@ func TestAReleaseIsSentBeforeTheKeyIsAskedForAgain(t *testing.T) {
 
 // If that call fails, the release is sent again.
 func TestAReleaseThatFailsBeforeTheKeyIsAskedForIsSentAgain(t *testing.T) {
+	t.Parallel()
 	others, slow := make(chan struct{}), make(chan struct{})
 	var tries atomic.Int32
 	c := startPrompt(t, func(releases []fallback.Release) error {

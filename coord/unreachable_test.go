@@ -52,6 +52,7 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 // A node that is new asks the arbiter until it has streams to the others. What was asked then goes
 // to the owner as soon as there is a stream, and not after RetryEvery.
 func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
+	t.Parallel()
 	o := unhurried()
 	o.SessionTTL, o.RenewEvery, o.Grace = 10*time.Minute, 150*time.Second, 12*time.Minute // and so RetryEvery 30 s
 	a := fallback.NewMemory()

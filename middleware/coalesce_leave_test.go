@@ -141,6 +141,7 @@ func TestCoalescePanic(t *testing.T) {
 
 // A first client that does not read must not keep the others from their answer.
 func TestCoalesceSlowFirstClient(t *testing.T) {
+	t.Parallel()
 	body := strings.Repeat("0123456789abcdef", 1<<20) // more than the kernel's buffers take
 	release := make(chan struct{})
 	f := coalesced(t, nil, middleware.CoalesceOptions{MaxAnswer: len(body)}, func(_ int64, w http.ResponseWriter, _ *http.Request) {

@@ -71,6 +71,7 @@ func TestIdempotent_BodyThatWasReadInPart(t *testing.T) {
 
 // A limit further out is the one that a refusal names.
 func TestIdempotent_NamesTheLimitOfBodies(t *testing.T) {
+	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)
 	for _, length := range []int64{11, -1} {
 		var cause error

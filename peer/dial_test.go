@@ -61,6 +61,7 @@ func TestFailing_AfterAStream(t *testing.T) {
 // What accepts connections and closes them at once, as a proxy that reaches no node, is no node
 // that refuses this one.
 func TestFailing_ClosedWithoutAWord(t *testing.T) {
+	t.Parallel()
 	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {
 		for how, linger := range map[string]int{"closed": -1, "reset": 0} {
 			t.Run(name+" "+how, func(t *testing.T) {

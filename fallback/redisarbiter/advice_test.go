@@ -53,6 +53,7 @@ func advises(t *testing.T, n fallback.Namespace, named string) {
 // Where a replica is away that sessions need, advice says so, and what not to do; also to one that
 // only looks on.
 func TestAdvice_AReplicaThatSessionsNeedIsAway(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, always...)
 	c := s.Client(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // Sentinel has made another server the primary, and the old one goes on acknowledging: it must not
@@ -104,6 +105,7 @@ func TestNegativeReplicasAreRefused(t *testing.T) {
 // go-redis dials once a second only after many failures: a session is to be renewed as soon as the
 // server is back.
 func TestAServerThatIsBackIsNoticedAtOnce(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes")
 	n := attach(t, dial(t, s.Addr), cold)

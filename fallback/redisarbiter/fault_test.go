@@ -17,6 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A full server takes nothing new, but lets everybody renew, look, and give back.
@@ -429,6 +430,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 // it is dead counts once a replica has got what the server wrote for that. The replica's connection
 // is there for a while after it has fallen silent.
 func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "3600")
 	replica := redistest.Start(t)
@@ -467,6 +469,7 @@ func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
 }
 
 func TestReplicasMustAcknowledge(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	replica := redistest.Start(t)

@@ -31,6 +31,7 @@ func TestRedisConforms(t *testing.T) {
 			return redisarbiter.New(c, opts)
 		},
 		NewServer: func(t *testing.T) arbitertest.Server {
+			takes.Seconds(t)
 			s := redistest.Start(t)
 			return arbitertest.Server{
 				Arbiter: redisarbiter.New(s.Client(t), opts),

@@ -125,6 +125,7 @@ func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 // A namespace stays as it was made. Processes of another kind look at it, and open no session in
 // it.
 func TestAllReplicas_NamespacesStayAsTheyWereMade(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, always...)
 	c := s.Client(t)
@@ -179,6 +180,7 @@ func TestAllReplicas_NamespacesStayAsTheyWereMade(t *testing.T) {
 // A process that made its namespace in the usual way does not renew in one that another process
 // made anew, for all replicas.
 func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	s := redistest.Start(t, always...)
 	c := s.Client(t)
@@ -199,6 +201,7 @@ func TestAllReplicas_LostAndMadeAnew(t *testing.T) {
 // Each entry would be waited for after a failover: renewals sweep those that have expired, in some
 // seconds. Without the option an opening does.
 func TestAllReplicas_RenewalsSweepNowAndThen(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	for _, opts := range []*redisarbiter.Options{cold, onAll} {
 		s, clock := redistest.StartClocked(t, always...)

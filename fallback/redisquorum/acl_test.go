@@ -15,6 +15,7 @@ import (
 // The user of docs/quorum.md may do what is needed, also when servers forget. Each command that it
 // permits is used.
 func TestQuorum_ACL(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../docs/quorum.md")
 	if err != nil {
 		t.Fatal(err)

@@ -97,6 +97,7 @@ func (q *quorum) members() (n int) {
 var new3 = &Options{ColdStart: true}
 
 func TestQuorumConforms(t *testing.T) {
+	t.Parallel()
 	shared := startQuorum(t, 3)
 	arbitertest.Run(t, arbitertest.Fixture{
 		New:       func(*testing.T) fallback.Arbiter { return New(shared.clients(), new3) },
@@ -107,6 +108,7 @@ func TestQuorumConforms(t *testing.T) {
 // another is a quorum of one test only. It is another server when a majority has forgotten, and
 // then when all have.
 func another(t *testing.T) arbitertest.Server {
+	takes.Seconds(t)
 	q := &quorum{t: t}
 	x := arbitertest.Server{AlwaysEmpty: "servers that have started again answer with nothing of before, whatever they have on disk: docs/quorum.md"}
 	if _, err := exec.LookPath("cc"); err != nil {
@@ -191,6 +193,7 @@ func TestQuorum_ServersThatForget(t *testing.T) {
 // If a majority has forgotten, all is lost, and said so: another server, to which nothing that was
 // read before can be written.
 func TestQuorum_AMajorityForgets(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3)
 	s := newStore(q.clients(), nil)
 	if err := s.Open(t.Context()); err != nil {
@@ -225,6 +228,7 @@ func TestQuorum_AMajorityForgets(t *testing.T) {
 
 // After such a loss nothing is granted: a lock of before may be in force.
 func TestQuorum_Grace(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3)
 	n, err := New(q.clients(), new3).Attach(t.Context(), fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour})
 	if err != nil {
@@ -288,6 +292,7 @@ func TestQuorum_AMinorityIsAway(t *testing.T) {
 }
 
 func TestQuorum_Mistakes(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3)
 	c := q.clients()
 	evicts := redistest.Start(t, "--maxmemory-policy", "allkeys-lru").Client(t)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-go/holdfast/internal/leak"
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -41,6 +42,7 @@ func Benchmark(b *testing.B) {
 }
 
 func TestBudget(t *testing.T) {
+	takes.Seconds(t)
 	if race {
 		t.Skip("the race detector allocates, and executes, more")
 	}

@@ -3,10 +3,12 @@ package redistest
 import (
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 )
@@ -19,15 +21,35 @@ import (
 //go:embed clock/shim.c
 var clockSource []byte
 
-// ClockLibrary makes the library in dir, or returns "" where there is no compiler, or no Linux.
+// ClockLibrary writes the library to dir, or returns "" where there is no compiler, or no Linux.
 func ClockLibrary(dir string) string {
-	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
-	if runtime.GOOS != "linux" || os.WriteFile(source, clockSource, 0o600) != nil ||
-		exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", library, source).Run() != nil {
+	library := filepath.Join(dir, "clock.so")
+	text, err := compiledClock()
+	if err != nil || os.WriteFile(library, text, 0o600) != nil {
 		return ""
 	}
 	return library
 }
+
+// compiledClock compiles the library once in a process: that takes longer than a server's start.
+var compiledClock = sync.OnceValues(func() ([]byte, error) {
+	if runtime.GOOS != "linux" {
+		return nil, errors.ErrUnsupported
+	}
+	dir, err := os.MkdirTemp("", "clock")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		return nil, err
+	}
+	if err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", library, source).Run(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(library)
+})
 
 // A Clock is how far the clock of a server is ahead of the machine's: a file, which the server
 // maps.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // A repository is one of three modules, at a commit on main that can be released.
@@ -18,6 +20,7 @@ type repository struct {
 
 func newRepository(t *testing.T) repository {
 	t.Helper()
+	takes.Seconds(t)
 	for _, file := range []string{"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"} {
 		t.Setenv(file, os.DevNull) // only the repository's own configuration, which a clone does not have
 	}

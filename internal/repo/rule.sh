@@ -125,7 +125,7 @@ names . | grep _test.go: | grep -v '^./internal/snippets/rule_test.go:' | sort -
 	*) by="$(awk -v of="$f" -v in_file="$file" -f internal/repo/tests_of.awk "$(dirname "$file")"/*_test.go | sort | awk 'NR<4{s=s (NR>1?", ":"") $2} END{print s (NR>3?" and " NR-3 " more":"")}') (by $f)" ;;
 	esac
 	printf '%s:%s: %s: %s\n' "$file" "$line" "$by" "$(echo "$text" | sed 's/^[	 ]*//')"
-done | awk -F: -v most=$most '{ by = $1 $3 } seen[by]++ { next } ++n <= most { print } END { if (n > most) print "and " n-most " more" }' | or_none none
+done 2>/dev/null | awk -F: -v most=$most '{ by = $1 $3 } seen[by]++ { next } ++n > most { print "and more"; exit } { print }' | or_none none # the loop ends with it
 
 guards='^internal/guard/guard\.go:|^internal/model/guard\.go:|^internal/model/takeover/(guardians|rounds)\.go:[0-9]+:	[A-Z][A-Za-z]+ .*//'
 printf '\nguards\n'

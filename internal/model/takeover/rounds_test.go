@@ -110,6 +110,7 @@ func TestRounds_AreSafe(t *testing.T) {
 
 // TestRounds_EachGuardPrevents takes each guard away, beside which the rule is named that it is of.
 func TestRounds_EachGuardPrevents(t *testing.T) {
+	takes.Seconds(t)
 	for _, tt := range []struct {
 		off   RoundGuard
 		in    *Rounds
