@@ -11,10 +11,16 @@ import (
 	"go.uber.org/goleak"
 )
 
+// mainEnv has this binary run the example instead of tests.
+const mainEnv = "HOLDFAST_INVENTORY_MAIN"
+
 func TestMain(m *testing.M) {
 	// A sale that a test runs in this process starts this binary again for its workers.
 	if order := os.Getenv(orderEnv); order != "" {
 		os.Exit(workerMain(order))
+	}
+	if os.Getenv(mainEnv) != "" {
+		main()
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"syscall"
@@ -108,7 +107,6 @@ func TestNoPostgresThere(t *testing.T) {
 // A server that was started for the run ends with it, also if the run is killed.
 func TestPostgresEndsWithTheParent(t *testing.T) {
 	needPostgres(t)
-	binary := build(t)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			tmp, err := os.MkdirTemp("", "inventory-test-") // a socket's path is short, and the user postgres's to open
@@ -120,8 +118,8 @@ func TestPostgresEndsWithTheParent(t *testing.T) {
 				t.Fatal(err)
 			}
 			var stdout lockedBuffer
-			cmd := exec.Command(binary, "-rungs", "setnx", "-duration", "1h", "-goroutines", "2", "-postgres", "local")
-			cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+			cmd := program(t, "-rungs", "setnx", "-duration", "1h", "-goroutines", "2", "-postgres", "local")
+			cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
 			cmd.Stdout = &stdout
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

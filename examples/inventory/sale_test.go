@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -168,22 +168,23 @@ func TestSaleInterrupted(t *testing.T) {
 	}
 }
 
-// build builds the example as a user would.
-func build(t *testing.T) string {
+// program is the example in a process of its own: this binary, which runs main (see TestMain).
+func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("builds and runs the whole example")
+		t.Skip("runs the whole example")
 	}
-	binary := filepath.Join(t.TempDir(), "inventory.exe") // the suffix, which Windows needs, does no harm
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return binary
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	return cmd
 }
 
 func TestExample(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), build(t), "-duration", "1s")
+	cmd := program(t, "-duration", "1s")
 	out, err := cmd.CombinedOutput()
 	t.Logf("\n%s", out)
 	if err != nil {
@@ -205,11 +206,10 @@ func TestExample(t *testing.T) {
 // No worker outlives the parent, however it ends: they inherit its stderr, so reading that to its
 // end, as Wait does, takes until the last of them is gone.
 func TestWorkersEndWithTheParent(t *testing.T) {
-	binary := build(t)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			var stdout, stderr lockedBuffer
-			cmd := exec.Command(binary, "-rungs", "setnx", "-duration", "1h", "-goroutines", "2")
+			cmd := program(t, "-rungs", "setnx", "-duration", "1h", "-goroutines", "2")
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
