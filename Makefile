@@ -314,4 +314,4 @@ jdk:
 # The same of an invariant, N=I4, of a rule of docs/takeover.md, N=G5, and of one of an early end of Grace, N=E3.
 N ?= $(RULE)
 rule:
-	@sh internal/repo/rule.sh '$(N)'
+	@go run ./internal/repo/rule '$(N)'

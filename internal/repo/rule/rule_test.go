@@ -1,32 +1,49 @@
-package snippets
+package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/holdfast-go/holdfast/internal/repo"
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
+
+// whole is the repository, which is read once.
+var whole = sync.OnceValues(func() (*repository, error) {
+	root, err := repo.Root()
+	if err != nil {
+		return nil, err
+	}
+	return read(root)
+})
+
+func theRepository(t *testing.T) *repository {
+	t.Helper()
+	r, err := whole()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func pageOf(t *testing.T, name string) (string, error) {
+	t.Helper()
+	var page strings.Builder
+	err := theRepository(t).show(&page, name)
+	return page.String(), err
+}
 
 // `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that
 // name it and where the simulation and the model look for it. It shows no page of tests that only
 // name it in a message.
 func TestMakeRule(t *testing.T) {
-	takes.Seconds(t)
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip(err)
-	}
-	show := func(name string) (string, error) {
-		c := exec.CommandContext(t.Context(), "make", "-s", "rule", "N="+name)
-		c.Dir = root(t)
-		text, err := c.CombinedOutput()
-		return string(text), err
-	}
 	for name, wants := range map[string][]string{
 		"7":  {"**A remote hold is valid**", ") deadlines(h *hold)", "adoption_is_refused: ", "rule07_a_remote_hold", "TestStep_Refuses: ", "guard.go:"},
 		"8":  {"not implemented: the first is that the session was seen dead (rule 2)", "FuzzWorld", "Without DeadBeforeEvictHold: I1", "the_dead_are_buried: "},
@@ -47,7 +64,7 @@ func TestMakeRule(t *testing.T) {
 		"E3": {"**E3**", "kept by (docs/adr/0023", "RoundOld", "coord/flights.go:", "TestRounds_EachGuardPrevents$/^(RoundOld|"},
 		"E7": {"fallback/redisarbiter/variant.go:", "TestAllReplicas_Promoted"},
 	} {
-		text, err := show(name)
+		text, err := pageOf(t, name)
 		if err != nil {
 			t.Errorf("%s: %v: %s", name, err, text)
 		}
@@ -57,10 +74,36 @@ func TestMakeRule(t *testing.T) {
 			}
 		}
 	}
-	if text, err := show("I1"); err != nil || strings.Count(text, "\n") > 100 || strings.Contains(text, "coord/guards.go") {
+	if text, err := pageOf(t, "I1"); err != nil || strings.Count(text, "\n") > 100 || strings.Contains(text, "coord/guards.go") {
 		t.Errorf("I1: %v: %d lines:\n%s", err, strings.Count(text, "\n"), text)
 	}
-	if text, err := show("18"); err == nil || !strings.Contains(text, "There is no rule 18") {
+	for _, name := range []string{"18", "0", "01", "I9", "I", "X1", "1.", "."} {
+		if text, err := pageOf(t, name); err == nil || text != "" || !strings.Contains(err.Error(), "There is no rule "+name+":") {
+			t.Errorf("of a rule that does not exist, %s, it shows %q: %v", name, text, err)
+		}
+	}
+}
+
+// The Makefile runs this command.
+func TestMakeRule_Runs(t *testing.T) {
+	takes.Seconds(t)
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip(err)
+	}
+	show := func(variable string) (string, error) {
+		c := exec.CommandContext(t.Context(), "make", "-s", "rule", variable)
+		c.Dir = filepath.Join("..", "..", "..")
+		text, err := c.CombinedOutput()
+		return string(text), err
+	}
+	page, err := pageOf(t, "7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := show("RULE=7"); err != nil || text != page { // which N is by default
+		t.Errorf("%v: %s", err, text)
+	}
+	if text, err := show("N=18"); err == nil || !strings.Contains(text, "There is no rule 18") {
 		t.Errorf("of a rule that does not exist it shows %q", text)
 	}
 }
@@ -68,16 +111,19 @@ func TestMakeRule(t *testing.T) {
 var (
 	ran     = regexp.MustCompile(`^go test (?:-tags [a-z,]+ )?(?:-v )?-run '([^/']+)(?:/([^/']+))?' \./(\S+)(?: -model\.deep)?$`)
 	oneOf   = regexp.MustCompile(`^\^\((.*)\)\$$`)
+	top     = regexp.MustCompile(`^func ((?:Test|Fuzz)\w+)\(`)
 	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds))\.go:\d+:\t([A-Z]\w+) .*//`)
 )
 
 // Each rule has a test or a transcript, and each test, guard, scenario and transcript that a
 // command of `make rule` is to run is there.
 func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
-	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip(err)
+	tests := make(map[string][]string) // by directory
+	for _, m := range theRepository(t).lines(theRepository(t).files, "func ", top) {
+		if isTest(m.file) {
+			tests[path.Dir(m.file)] = append(tests[path.Dir(m.file)], top.FindStringSubmatch(m.text)[1])
+		}
 	}
-	dir := root(t)
 	for _, of := range []struct {
 		kind string
 		most int
@@ -85,28 +131,22 @@ func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
 		for n := range of.most {
 			name := fmt.Sprint(of.kind, n+1)
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				if name != "5" { // with -short one of them
-					takes.Seconds(t)
-				}
-				c := exec.CommandContext(t.Context(), "sh", "internal/repo/rule.sh", name)
-				c.Dir = dir
-				text, err := c.CombinedOutput()
+				text, err := pageOf(t, name)
 				if err != nil {
-					t.Fatalf("%v: %s", err, text)
+					t.Fatal(err)
 				}
 				var commands []string
-				for line := range strings.Lines(string(text)) {
+				for line := range strings.Lines(text) {
 					if strings.HasPrefix(line, "go test ") {
 						commands = append(commands, strings.TrimSpace(line))
-						finds(t, dir, strings.TrimSpace(line))
+						finds(t, tests, strings.TrimSpace(line))
 					}
 				}
 				if len(commands) == 0 {
 					t.Errorf("nothing runs:\n%s", text)
 				}
 				all := strings.Join(commands, "\n")
-				for _, m := range guarded.FindAllStringSubmatch(string(text), -1) {
+				for _, m := range guarded.FindAllStringSubmatch(text, -1) {
 					if !regexp.MustCompile(`\b`+m[1]+`\b`).MatchString(all) && !strings.Contains(all, "'TestGuards$'") {
 						t.Errorf("no command takes guard %s away:\n%s", m[1], all)
 					}
@@ -117,48 +157,37 @@ func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
 }
 
 // finds expects that each alternative of a command's pattern is there.
-func finds(t *testing.T, dir, command string) {
+func finds(t *testing.T, tests map[string][]string, command string) {
 	t.Helper()
 	m := ran.FindStringSubmatch(command)
 	if m == nil {
 		t.Errorf("what does this run? %s", command)
 		return
 	}
-	var tests strings.Builder
-	files, err := filepath.Glob(filepath.Join(dir, m[3], "*_test.go"))
-	for _, file := range files {
-		tests.WriteString(source(t, file))
-	}
-	if err != nil || len(files) == 0 {
-		t.Errorf("%s: %d tests, %v", m[3], len(files), err)
-	}
-	top := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	expect(t, command, m[1], firsts(top, tests.String()))
+	expect(t, command, m[1], tests[m[3]])
 	if m[2] == "" {
 		return
 	}
 	var parts []string
-	test := strings.TrimSuffix(m[1], "$")
+	r, test := theRepository(t), strings.TrimSuffix(m[1], "$")
 	switch test {
 	case "TestTranscripts":
-		files, err := filepath.Glob(filepath.Join(dir, m[3], "testdata", "*.txt"))
-		if err != nil {
-			t.Error(err)
-		}
-		for _, file := range files {
-			parts = append(parts, strings.TrimSuffix(filepath.Base(file), ".txt"))
+		for _, file := range r.in(m[3] + "/testdata/*.txt") {
+			parts = append(parts, strings.TrimSuffix(path.Base(file), ".txt"))
 		}
 	case "TestScenarios":
-		parts = firsts(regexp.MustCompile(`(?m)^\t\{"([^"]+)"`), source(t, filepath.Join(dir, m[3], "scenarios.go")))
+		parts = firsts(regexp.MustCompile(`(?m)^\t\{"([^"]+)"`), r.text[m[3]+"/scenarios.go"])
 		for i := range parts {
 			parts[i] = strings.ReplaceAll(parts[i], " ", "_")
 		}
 	case "TestMutants":
-		parts = firsts(regexp.MustCompile(`(?m)^\t(\w+) += true`), source(t, filepath.Join(dir, "internal", "guard", "guard.go")))
+		parts = firsts(regexp.MustCompile(`(?m)^\t(\w+) += true`), r.text["internal/guard/guard.go"])
 	default: // the rows of a table
-		_, body, _ := strings.Cut(tests.String(), "\nfunc "+test+"(")
-		body, _, _ = strings.Cut(body, "\n}\n")
-		parts = firsts(regexp.MustCompile(`(?m)^\t\t\{(\w+), `), body)
+		for _, file := range r.in(m[3] + "/*_test.go") {
+			_, body, _ := strings.Cut(r.text[file], "\nfunc "+test+"(")
+			body, _, _ = strings.Cut(body, "\n}\n")
+			parts = append(parts, firsts(regexp.MustCompile(`(?m)^\t\t\{(\w+), `), body)...)
+		}
 	}
 	expect(t, command, m[2], parts)
 }
@@ -185,13 +214,4 @@ func firsts(what *regexp.Regexp, text string) (all []string) {
 		all = append(all, m[1])
 	}
 	return all
-}
-
-func source(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Error(err)
-	}
-	return string(text)
 }
