@@ -184,7 +184,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestExample(t *testing.T) {
-	cmd := program(t, "-duration", "1s")
+	cmd := program(t, "-duration", "400ms")
 	out, err := cmd.CombinedOutput()
 	t.Logf("\n%s", out)
 	if err != nil {
