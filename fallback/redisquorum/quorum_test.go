@@ -97,6 +97,7 @@ func (q *quorum) members() (n int) {
 var new3 = &Options{ColdStart: true}
 
 func TestQuorumConforms(t *testing.T) {
+	takes.Seconds(t)
 	t.Parallel()
 	shared := startQuorum(t, 3)
 	arbitertest.Run(t, arbitertest.Fixture{
@@ -108,7 +109,6 @@ func TestQuorumConforms(t *testing.T) {
 // another is a quorum of one test only. It is another server when a majority has forgotten, and
 // then when all have.
 func another(t *testing.T) arbitertest.Server {
-	takes.Seconds(t)
 	q := &quorum{t: t}
 	x := arbitertest.Server{AlwaysEmpty: "servers that have started again answer with nothing of before, whatever they have on disk: docs/quorum.md"}
 	if _, err := exec.LookPath("cc"); err != nil {

@@ -8,3 +8,8 @@
 // instruction at a time. The child's clock is the count itself, so the way that the code takes does
 // not depend on how slow that is; see [Steps].
 package budget
+
+import "errors"
+
+// ErrStarved is a round that does not end, as some goroutines keep the processor; see [Steps].
+var ErrStarved = errors.New("budget: a round that does not end: some goroutines keep the processor")

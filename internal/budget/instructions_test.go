@@ -19,11 +19,18 @@ const childEnv = "HOLDFAST_BUDGET_PATH"
 // rounds after it are left out.
 func instructions(t *testing.T, p path, limit float64) (n float64, where string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
-	cmd.Env = append(os.Environ(), childEnv+"="+p.name, "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOTRACEBACK=single")
-	cmd.Stderr = os.Stderr
 	ops := float64(p.stepped() * p.each())
-	all, err := Steps(cmd, p.rounds(), func(r Round) bool { return float64(r.Steps)/ops <= limit })
+	var all []Round
+	var err error
+	for range 3 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
+		cmd.Env = append(os.Environ(), childEnv+"="+p.name, "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOTRACEBACK=single")
+		cmd.Stderr = os.Stderr
+		if all, err = Steps(cmd, p.rounds(), func(r Round) bool { return float64(r.Steps)/ops <= limit }); !errors.Is(err, ErrStarved) {
+			break
+		}
+		t.Log(err)
+	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}

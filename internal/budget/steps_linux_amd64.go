@@ -30,6 +30,7 @@ const (
 const (
 	clockRead = 50
 	perNano   = 3
+	most      = 2_000_000 // several times what the longest round has
 )
 
 // Round is what was counted between two marks.
@@ -49,6 +50,10 @@ type Round struct {
 // From the first mark on the child's clock is slow: it stands still but for the instructions that
 // are counted. The child should run with GOMAXPROCS=1 and without garbage collection, or its
 // threads get into each other's way.
+//
+// Without sysmon two goroutines that wake each other may keep the processor for ever: a woken one
+// has what is left of the time of who woke it, and that time has no end. A round of most steps is
+// taken for one of these: an error that Is [ErrStarved].
 //
 // An error that Is [errors.ErrUnsupported] means that this machine does not let one process trace
 // another.
@@ -174,6 +179,9 @@ func (t *tracer) untilMark() (Round, error) {
 		marked, err := t.stopped(tid, st)
 		if marked || err != nil {
 			return t.round, err
+		}
+		if t.round.Steps > most {
+			return t.round, ErrStarved
 		}
 	}
 }

@@ -2,6 +2,8 @@ package model
 
 import (
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // namesWithin has a replication backlog that outlives Grace.
@@ -10,6 +12,7 @@ func namesWithin(promotions, restarts, renames uint8) *Naming {
 }
 
 func TestNames(t *testing.T) {
+	takes.Seconds(t)
 	exploreNames(t, map[string]*Naming{
 		"promotions and backlogs": namesWithin(2, 0, 2),
 		"restarts and backlogs":   namesWithin(0, 1, 1),

@@ -3,11 +3,14 @@ package model
 import (
 	"strings"
 	"testing"
+
+	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
 // TestSpecifiedGuards takes guards away. Without each of them the model does what a rule of package
 // spec does not allow.
 func TestSpecifiedGuards(t *testing.T) {
+	takes.Seconds(t)
 	for _, c := range []struct {
 		off    Guard
 		in     bounds

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -93,6 +94,7 @@ func TestMakeRule_Runs(t *testing.T) {
 	show := func(variable string) (string, error) {
 		c := exec.CommandContext(t.Context(), "make", "-s", "rule", variable)
 		c.Dir = filepath.Join("..", "..", "..")
+		c.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=") // not the flags of a make that runs this test
 		text, err := c.CombinedOutput()
 		return string(text), err
 	}
