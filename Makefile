@@ -88,7 +88,7 @@ core:
 	@f=$$(mktemp) && CGO_ENABLED=0 go test -short -coverpkg=./internal/lease -coverprofile=$$f ./internal/lease/... && \
 	  go tool cover -func=$$f | awk '/^total:/ { print "internal/lease:", $$3, "of statements"; exit $$3 + 0 < 95 }'; s=$$?; rm -f $$f; exit $$s
 
-# What does not take long: under a minute once it is compiled.
+# What does not take long: about a minute once it is compiled. Without cgo programs are linked sooner.
 short: export GOFLAGS := $(PLAIN)
 short: export CGO_ENABLED := 0
 short:

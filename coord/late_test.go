@@ -50,7 +50,6 @@ func TestLate_AnswersCount(t *testing.T) {
 
 // An owner of many partitions reclaims them in a few calls, not by one for each.
 func TestReclaim_OneCallForManyPartitions(t *testing.T) {
-	t.Parallel()
 	const partitions = 509
 	a := fallback.NewMemory()
 	net := &rowCount{Arbiter: a}

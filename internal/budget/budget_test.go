@@ -68,9 +68,6 @@ func TestBudget(t *testing.T) {
 				}
 			})
 			t.Run("instructions", func(t *testing.T) {
-				if testing.Short() {
-					t.Skip("takes some seconds")
-				}
 				if limits.Go != version && !*update {
 					t.Skipf("the limits are for %s, this is %s", limits.Go, version)
 				}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,17 +22,18 @@ import (
 //go:embed clock/shim.c
 var clockSource []byte
 
-// ClockLibrary writes the library to dir, or returns "" where there is no compiler, or no Linux.
-func ClockLibrary(dir string) string {
-	library := filepath.Join(dir, "clock.so")
+// ClockLibrary writes the library to dir, and returns its name. It fails where there is no
+// compiler, or no Linux.
+func ClockLibrary(dir string) (string, error) {
 	text, err := compiledClock()
-	if err != nil || os.WriteFile(library, text, 0o600) != nil {
-		return ""
+	if err != nil {
+		return "", fmt.Errorf("a server has the machine's clock: %w", err)
 	}
-	return library
+	library := filepath.Join(dir, "clock.so")
+	return library, os.WriteFile(library, text, 0o600)
 }
 
-// compiledClock compiles the library once in a process: that takes longer than a server's start.
+// compiledClock compiles the library once in a process.
 var compiledClock = sync.OnceValues(func() ([]byte, error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.ErrUnsupported
@@ -45,8 +47,8 @@ var compiledClock = sync.OnceValues(func() ([]byte, error) {
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		return nil, err
 	}
-	if err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", library, source).Run(); err != nil {
-		return nil, err
+	if out, err := exec.Command("cc", "-O2", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cc: %w\n%s", err, out)
 	}
 	return os.ReadFile(library)
 })
@@ -82,12 +84,12 @@ func (c Clock) Set(ahead time.Duration) error {
 func StartClocked(t testing.TB, args ...string) (*Server, Clock) {
 	t.Helper()
 	dir := t.TempDir()
-	library := ClockLibrary(dir)
-	if library == "" {
+	library, err := ClockLibrary(dir)
+	if err != nil {
 		if os.Getenv("CI") != "" && runtime.GOOS == "linux" {
-			t.Fatal("there is no C compiler")
+			t.Fatal(err)
 		}
-		t.Skip("no C compiler: a server has the machine's clock")
+		t.Skip(err)
 	}
 	c, err := NewClock(dir)
 	if err != nil {

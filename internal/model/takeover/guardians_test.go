@@ -68,7 +68,6 @@ func (m *Guardians) wander() *Guardians {
 }
 
 func TestGuardians_BuriedIsNotValid(t *testing.T) {
-	takes.Seconds(t)
 	for _, tt := range []struct {
 		name string
 		m    *Guardians

@@ -35,11 +35,14 @@ func read(root string) (*repository, error) {
 			return err
 		}
 		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
 		if name = filepath.ToSlash(name); !strings.HasPrefix(name, "internal/repo/rule/") {
 			r.files = append(r.files, name)
 			r.text[name] = string(text)
 		}
-		return err
+		return nil
 	}
 	if err := repo.GoFiles(root, add); err != nil {
 		return nil, err

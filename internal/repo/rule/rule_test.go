@@ -95,8 +95,13 @@ func TestMakeRule_Runs(t *testing.T) {
 		c := exec.CommandContext(t.Context(), "make", "-s", "rule", variable)
 		c.Dir = filepath.Join("..", "..", "..")
 		c.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=") // not the flags of a make that runs this test
-		text, err := c.CombinedOutput()
-		return string(text), err
+		var told strings.Builder
+		c.Stderr = &told
+		text, err := c.Output()
+		if err != nil {
+			return told.String(), err
+		}
+		return string(text), nil
 	}
 	page, err := pageOf(t, "7")
 	if err != nil {
