@@ -30,7 +30,10 @@ func ClockLibrary(dir string) (string, error) {
 		return "", fmt.Errorf("a server has the machine's clock: %w", err)
 	}
 	library := filepath.Join(dir, "clock.so")
-	return library, os.WriteFile(library, text, 0o600)
+	if err := os.WriteFile(library, text, 0o600); err != nil {
+		return "", err
+	}
+	return library, nil
 }
 
 // compiledClock compiles the library once in a process.

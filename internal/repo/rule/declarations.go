@@ -105,14 +105,14 @@ func names(d ast.Node) []string {
 	return slices.Collect(maps.Keys(all))
 }
 
-// at returns the declaration that a line is in, or the next one.
-func (r *repository) at(m mention) declaration {
-	for _, d := range r.declarations(m.file) {
+// at returns the declaration that a line is in, or the next one, or else the last one.
+func (r *repository) at(m mention) (d declaration) {
+	for _, d = range r.declarations(m.file) {
 		if m.line <= d.ends {
-			return d
+			break
 		}
 	}
-	return declaration{}
+	return d
 }
 
 // testsOf returns up to three tests that use a declaration of a test's file, also by way of others,

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	transcripts = "internal/lease/leasetest/testdata"
-	stories     = "internal/model/testdata/stories"
+	transcriptsDir = "internal/lease/leasetest/testdata"
+	storiesDir     = "internal/model/testdata/stories"
 )
 
 // repository is what pages are made of. Files are named from the root, with slashes.
@@ -47,7 +47,7 @@ func read(root string) (*repository, error) {
 	if err := repo.GoFiles(root, add); err != nil {
 		return nil, err
 	}
-	patterns := []string{transcripts + "/*.txt", stories + "/*.txt"}
+	patterns := []string{transcriptsDir + "/*.txt", storiesDir + "/*.txt"}
 	for _, k := range kinds {
 		patterns = append(patterns, k.document, k.table)
 	}

@@ -60,8 +60,8 @@ func (r *repository) show(w io.Writer, name string) error {
 		p.hint, p.pattern = "ule", `\b[Rr]ules? ([0-9]+(,| and| to) )*`+name+`\b`
 	}
 	p.named = regexp.MustCompile(p.pattern)
-	p.all = r.lines(r.files, p.hint, p.named)
-	p.all = slices.DeleteFunc(p.all, func(m mention) bool { return path.Ext(m.file) != ".go" })
+	code := slices.DeleteFunc(slices.Clone(r.files), func(file string) bool { return path.Ext(file) != ".go" })
+	p.all = r.lines(code, p.hint, p.named)
 
 	fmt.Fprintln(w, strings.Join(text, "\n"))
 	p.keepers()
@@ -150,14 +150,14 @@ func (p *page) declares(dir, name string) []mention {
 // transcripts writes which name the rule, or are named for it, and what they are about.
 func (p *page) transcripts() {
 	var names []string
-	for _, file := range p.in(transcripts + "/*") {
+	for _, file := range p.in(transcriptsDir + "/*") {
 		name := strings.TrimSuffix(path.Base(file), ".txt")
 		numbered := strings.HasPrefix(strings.Replace(name, "rule0", "rule", 1), "rule"+p.name+"_")
 		if !numbered && !p.named.MatchString(p.text[file]) {
 			continue
 		}
 		if names == nil {
-			fmt.Fprintf(p, "\ntranscripts in %s\n", transcripts)
+			fmt.Fprintf(p, "\ntranscripts in %s\n", transcriptsDir)
 		}
 		names = append(names, name)
 		first, _, _ := strings.Cut(p.text[file], "\n")

@@ -14,7 +14,7 @@ const scenarios = "internal/sim/scenarios.go"
 // stories writes which tests take the rule's guards away, and which scenarios of the simulation are
 // about it.
 func (p *page) stories() {
-	fmt.Fprintf(p, "\nstories; those of TestGuards are in %s\n", stories)
+	fmt.Fprintf(p, "\nstories; those of TestGuards are in %s\n", storiesDir)
 	lines := p.modelStories()
 	for _, x := range []struct{ file, tells, flags, test, dir string }{
 		{"internal/model/takeover/guardians.go", "A session is dead that it, or a holder, takes for valid, without each of these guards.",
@@ -66,7 +66,7 @@ var (
 // with the guard, or with the invariant that breaks.
 func (p *page) modelStories() (lines []string) {
 	guards := append(p.guards("internal/model/guard.go"), p.name)
-	for _, file := range p.in(stories + "/*") {
+	for _, file := range p.in(storiesDir + "/*") {
 		if m := without.FindStringSubmatch(p.text[file]); m != nil && m[2] == p.name {
 			guards = append(guards, strings.TrimSuffix(path.Base(file), ".txt"))
 		}
@@ -108,7 +108,7 @@ func (p *page) modelStories() (lines []string) {
 func (p *page) told(guards []string) (lines []string) {
 	steps := make(map[string]int)
 	for _, guard := range guards {
-		text := p.text[path.Join(stories, guard+".txt")]
+		text := p.text[path.Join(storiesDir, guard+".txt")]
 		if m := without.FindStringSubmatch(text); m != nil {
 			n := strings.Count(text, "\n") - 1
 			line := fmt.Sprintf("  %s, in %d steps", m[1], n)

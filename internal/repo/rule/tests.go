@@ -44,7 +44,9 @@ func (p *page) about() (all []mention) {
 	for _, m := range tested.FindAllStringSubmatch(p.cell(3), -1) {
 		begins := "func " + m[1] + "("
 		for _, f := range p.lines(tests, begins, regexp.MustCompile("^"+regexp.QuoteMeta(begins))) {
-			all = append(all, mention{f.file, f.line, m[1]})
+			if test := (mention{f.file, f.line, m[1]}); !slices.Contains(all, test) {
+				all = append(all, test)
+			}
 		}
 	}
 	for _, m := range p.all {
@@ -52,7 +54,7 @@ func (p *page) about() (all []mention) {
 			continue
 		}
 		d := p.at(m)
-		if m.line < d.begins || !strings.HasPrefix(d.name, "Test") && !strings.HasPrefix(d.name, "Fuzz") {
+		if m.line < d.begins || m.line > d.line || !strings.HasPrefix(d.name, "Test") && !strings.HasPrefix(d.name, "Fuzz") {
 			continue
 		}
 		if test := (mention{m.file, d.line, d.name}); !slices.Contains(all, test) {
