@@ -12,10 +12,10 @@ import (
 )
 
 // order checks that mutexes are locked in the order of their ranks.
-var order = lockOrder{every: 512}
+var order = lockOrder{every: 2048}
 
 // lockOrder watches one lock in so many. While a goroutine holds a watched mutex, each further one
-// that it locks must have a higher rank. To find out which goroutine runs takes a microsecond, so
+// that it locks must have a higher rank. To find out which goroutine runs takes microseconds, so
 // this is done only while a mutex is watched.
 type lockOrder struct {
 	every    uint32

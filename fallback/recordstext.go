@@ -24,6 +24,9 @@ func (s *anyBytes) UnmarshalText(text []byte) error {
 
 // inJSON returns a text with a character for each byte.
 func inJSON(s string) string {
+	if isASCII(s) {
+		return s
+	}
 	text := make([]byte, 0, len(s))
 	for i := range len(s) {
 		text = utf8.AppendRune(text, rune(s[i]))
@@ -33,6 +36,9 @@ func inJSON(s string) string {
 
 // fromJSON is the inverse of inJSON.
 func fromJSON(text string) string {
+	if isASCII(text) {
+		return text
+	}
 	b := make([]byte, 0, len(text))
 	for _, r := range text {
 		b = append(b, byte(r))
@@ -131,6 +137,9 @@ func encode(x any) []byte {
 	if err != nil {
 		panic(err)
 	}
+	if isASCII(text) {
+		return text
+	}
 	var ascii []byte
 	for _, r := range string(text) {
 		if r < utf8.RuneSelf {
@@ -140,6 +149,15 @@ func encode(x any) []byte {
 		}
 	}
 	return ascii
+}
+
+func isASCII[T string | []byte](text T) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // encodePartition returns the text of a partition; that of one that is lost is empty.

@@ -20,8 +20,9 @@ type clock struct {
 	two   bool         // it has a wall clock that may step alone
 	wall  atomic.Int64 // by how many nanoseconds its wall clock is ahead of its monotonic one
 	jumps atomic.Int64 // when the wall clock stepped last, of the world: nanoseconds since begin
+	runs  atomic.Bool  // the node neither stands still nor is about to
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects what follows, and runs
 	rng   *rand.Rand
 	until time.Time     // the node stands still
 	reads int           // after so many readings of the clock the node stands still; 0: not
@@ -29,7 +30,9 @@ type clock struct {
 }
 
 func newClock(rate float64, seed1, seed2 uint64) *clock {
-	return &clock{begin: time.Now(), rate: rate, rng: rand.New(rand.NewPCG(seed1, seed2)), still: func(_, _ time.Time) {}}
+	c := &clock{begin: time.Now(), rate: rate, rng: rand.New(rand.NewPCG(seed1, seed2)), still: func(_, _ time.Time) {}}
+	c.runs.Store(true)
+	return c
 }
 
 // stand makes the node stand still, at once or when it has read its clock so many times: then that
@@ -37,6 +40,7 @@ func newClock(rate float64, seed1, seed2 uint64) *clock {
 func (c *clock) stand(d time.Duration, reads int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.runs.Store(false)
 	if reads == 0 {
 		c.halt(d)
 	} else {
@@ -103,6 +107,9 @@ var (
 
 // Now implements [wire.Clock].
 func (c *clock) Now() time.Time {
+	if c.runs.Load() {
+		return c.read()
+	}
 	c.mu.Lock()
 	if c.reads > 0 {
 		if c.reads--; c.reads == 0 {
@@ -111,6 +118,7 @@ func (c *clock) Now() time.Time {
 	}
 	t, d := c.read(), time.Until(c.until)
 	if d <= 0 {
+		c.runs.Store(c.reads == 0)
 		c.mu.Unlock()
 		return t
 	}
@@ -125,6 +133,9 @@ func (c *clock) Now() time.Time {
 
 // left is for how long the node still stands still.
 func (c *clock) left() time.Duration {
+	if c.runs.Load() {
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.until.IsZero() {
