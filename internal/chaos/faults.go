@@ -130,6 +130,9 @@ var nodeFaults = []fault{
 	{name: "several nodes killed", kind: ofNodes, weight: 1, ends: true, commit: func(ctx context.Context, s *storm) error {
 		return s.crash(ctx, "several nodes killed", 2+s.intN(3))
 	}},
+	{name: "nodes killed every few seconds", kind: ofNodes, weight: 1, ends: true, commit: func(ctx context.Context, s *storm) error {
+		return s.crashes(ctx, "nodes killed every few seconds", 5+s.intN(20))
+	}},
 	{name: "node stopped, shorter than T", kind: ofNodes, weight: 3, commit: func(ctx context.Context, s *storm) error {
 		return s.freeze(ctx, "node stopped, shorter than T", 1, s.short())
 	}},
@@ -156,6 +159,27 @@ func (s *storm) crash(ctx context.Context, name string, n int) error {
 	}
 	s.wait(ctx, span{0, s.r.cfg.Times.TTL * 3 / 2})
 	return each(seats, func(x *seat) error { return x.start() })
+}
+
+// crashes kills a node every three seconds or so, each of which starts again soon: where others take
+// over within that time, they are killed while they do.
+func (s *storm) crashes(ctx context.Context, name string, n int) error {
+	for range n {
+		seats, release := s.take(1)
+		end := s.begin(name, seatNames(seats), "")
+		for _, x := range seats {
+			x.kill()
+		}
+		s.wait(ctx, span{0, 2 * time.Second})
+		err := each(seats, func(x *seat) error { return x.start() })
+		end()
+		release()
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		s.wait(ctx, span{time.Second, 3 * time.Second})
+	}
+	return nil
 }
 
 func (s *storm) freeze(ctx context.Context, name string, n int, d span) error {
