@@ -98,8 +98,8 @@ func (p *partition) serve(s *session, got fallback.Acquisition, sent time.Time) 
 // everything announced at that epoch has passed.
 func (p *partition) unserved(s *session, epoch uint32, taking bool) {
 	now := p.lock()
-	// A session that is over by this node's clock ends its ownerships at the arbiter's, M later:
-	// what it has announced counts until then.
+	// A session that is over by this node's clock ends its ownerships M later, by the arbiter's
+	// clock. Its announcements count until then.
 	sworn := !lease.Past(s.Deadline(), now) && p.MayForswear(taking, now) && p.Forswear(epoch)
 	p.mu.Unlock()
 	if !sworn {

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/hostaddr"
 )
 
-// addresses is what a node binds, and what it tells the others. Both ports have the same host,
-// unless the options say otherwise.
+// addresses has the addresses that a node binds, and those that it tells the others. Both ports
+// have the same host, unless the options say otherwise.
 type addresses struct {
 	gossip     string // to bind: IP:port
 	gossipTold string // IP:port; port 0: the one that is bound
@@ -24,8 +24,9 @@ type addresses struct {
 	reason     string // why the host was chosen, for the log; empty: the options name it
 }
 
-// addresses fills in what the options leave open. choose returns the machine's address towards
-// other machines; it is not called where the options name one.
+// addresses returns the addresses of the options, and chooses those that they leave open. choose
+// returns the machine's address towards other machines; it is not called where the options name
+// one.
 func (o *Cluster) addresses(choose func() hostaddr.Choice) addresses {
 	a := addresses{gossip: o.Gossip, gossipTold: o.GossipAdvertise, peer: o.Peer, peerTold: o.PeerAdvertise}
 	here := func() string {
@@ -124,8 +125,8 @@ func (c *Coordinator) hostAddress() hostaddr.Choice {
 	return hostaddr.Choose(ctx, targets)
 }
 
-// atServers says for an error where the arbiter is, "" where that is not known. What is before an
-// "@" is left out: a URL in the place of an address may have a password there.
+// atServers returns the arbiter's servers for the text of an error, "" if they are not known. The
+// part before an "@" is left out: a URL in the place of an address may have a password there.
 func (c *Coordinator) atServers() string {
 	l, ok := c.remote.arbiter.(fallback.Locator)
 	if !ok {
@@ -141,7 +142,7 @@ func (c *Coordinator) atServers() string {
 	return " at " + strings.Join(servers, ", ")
 }
 
-// protection says what keeps strangers out of the gossip and the streams that were started.
+// protection describes the protection of the started gossip and streams against strangers.
 func (x *cluster) protection() string {
 	gossip, streams := "gossip by the namespace's secret", "streams by keys that the arbiter lists"
 	keys, shown := x.ring.(interface{ Keys() [][]byte })
@@ -162,7 +163,7 @@ func (x *cluster) protection() string {
 	return gossip + ", " + streams
 }
 
-// logAddresses says where this node listens, and what it tells the others.
+// logAddresses logs the addresses that this node listens at, and those that it tells the others.
 func (x *cluster) logAddresses(a addresses) {
 	x.c.opts.Logger.Info("holdfast: listening to other nodes", "gossip", x.ring.Bound(), "peer", x.net.Addr(),
 		"gossip_advertised", x.ring.Gossip(), "peer_advertised", x.self.told, "protection", x.protection(), "because", a.reason)

@@ -48,9 +48,9 @@ const passes = 3
 
 // adopting is the passes that are under way.
 type adopting struct {
-	mu     mutex[leafRank] // protects what follows
-	begun  int             // the number of the last one, also of those that follow
-	heard  int             // of which a call was answered in time
+	mu     mutex[leafRank] // protects the fields below
+	begun  int             // the number of the last pass, as in heard and ended
+	heard  int             // the last one with a call that was answered in time
 	ended  int
 	passes int
 	busy   map[*partition]underway
@@ -60,8 +60,8 @@ type adopting struct {
 // still to be answered.
 type underway struct{ pass, claims int }
 
-// begin returns what a pass that begins now is about: partitions that no call of another one
-// is about, and none if there are most passes already. It also returns the number of the pass.
+// begin begins a pass, and returns its number and its claims: those of partitions that no call of
+// another pass is about. It begins none if most passes are under way already.
 func (x *adopting) begin(all []claims, most int) (int, []claims) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,8 +154,8 @@ func (x *cluster) adoptNow() {
 	}
 }
 
-// moment is for how long keepAdopting waits at least from one look to the next: less than the time
-// for which a hold is due, or good when it is granted.
+// moment is the shortest wait of keepAdopting between two looks. It is less than the time that a
+// hold is due, or is good after its grant.
 func (o *Options) moment() time.Duration { return min(o.RetryEvery, o.pingEvery()) / 4 }
 
 // keepAdopting gets rows for holds that their owners do not answer for any longer, until the
@@ -209,7 +209,7 @@ func (x *cluster) keepAdopting() {
 			x.c.background(func() {
 				defer under.end(pass, these)
 				called := func(call []claims, answered bool) { under.called(pass, call, answered) }
-				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // what failed is still due
+				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // a failed claim is still due
 			})
 		}
 		if under.running() {

@@ -11,7 +11,7 @@ import (
 // operator may change while the server runs.
 const adviseEvery = 12
 
-// advised is what the log says of the arbiter's settings.
+// advised is the logged advice on the arbiter's settings.
 type advised struct {
 	mu       mutex[leafRank] // protects said and unfit
 	said     map[string]bool // the last look's texts; they are not logged again while they stay
@@ -59,8 +59,8 @@ func (x *advised) notFit() string {
 	return x.unfit
 }
 
-// fresh reports for each text whether the last look did not give it, and keeps them for the next
-// look, and why the arbiter is not fit.
+// fresh reports for each text whether the last look did not give it. It keeps the texts for the
+// next look, and the reason why the arbiter is not fit.
 func (x *advised) fresh(texts []string, unfit string) []bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -42,16 +42,16 @@ func (s Locks) Unlock() error {
 // LockAll waits for all of the keys until ctx ends, and returns with all of them locked. With an
 // error none is. A key that is given twice is locked once; of no keys there is nothing to wait for.
 //
-// Two callers that each lock several keys by one call of LockAll, TryLockAll or DoAll never wait
-// for each other in a circle, in whatever order they give them: a caller that waits for a key holds
-// only keys that come earlier in an order that is the same in all processes (partition, then key).
-// So a caller must not call LockAll while it holds another lock that others lock in the same way.
+// Callers that each lock several keys by one call of LockAll, TryLockAll or DoAll never wait for
+// each other in a circle. The order of the arguments does not matter. A caller that waits for a key
+// holds only earlier keys, in an order that is the same in all processes (partition, then key). So
+// a caller must not call LockAll while it holds another lock that others lock in the same way.
 //
-// Keys that are free cost what the slowest of them costs: those of other nodes, or of the arbiter,
-// are asked for at the same time, and each other node in one write. Each that is not free is waited
-// for in turn. Keys that other nodes keep for their next callers ([Handoff].Linger) are asked for
-// twice, once in vain: their owner has them given back meanwhile. It keeps no request for them, as
-// a caller that waits for one key must not be granted a later one.
+// Free keys cost as much as the slowest of them: those of other nodes, or of the arbiter, are asked
+// for at the same time, and each other node in one write. Each that is not free is waited for in
+// turn. Keys that other nodes keep for their next callers ([Handoff].Linger) are asked for twice,
+// once in vain: their owner has them given back meanwhile. It keeps no request for them, as a
+// caller that waits for one key must not be granted a later one.
 //
 // Errors are those of [Coordinator.Lock]; a [*WaitError] names the key.
 func (c *Coordinator) LockAll(ctx context.Context, keys ...string) (Locks, error) {
@@ -77,9 +77,9 @@ func writes(all []granted, err error) (Locks, error) {
 }
 
 // DoAll calls fn with all of the keys locked, as by LockAll, and unlocks them when fn returns,
-// panics or calls runtime.Goexit. fn's context has the values and the deadline of ctx and ends with
-// it, and also when one of the locks is lost or unlocked, with that as its cause; fn has to heed
-// it. It carries the locks: see [ErrHeld].
+// panics or calls runtime.Goexit. fn's context has the values and the deadline of ctx, and ends
+// with it. It also ends when one of the locks is lost or unlocked, with that as its cause; fn has
+// to heed it. It carries the locks: see [ErrHeld].
 //
 // DoAll returns the error of LockAll or of fn. If a lock was lost before fn ended, the error Is
 // [ErrLost] as well, even if fn returned nil.
@@ -318,7 +318,7 @@ func (c *Coordinator) askTogether(ctx context.Context, claims []Claim) (asked []
 	return asked, done
 }
 
-// send queues the caller for a key that is not in use here, and is not this node's. What it sends
+// send queues the caller for a key that is not in use here, and is not this node's. The request
 // stays in a. It returns no waiter, and has done nothing, if the key is another one.
 func (x *attempt) send(a *after) (k *lease.Key, w *lease.Waiter) {
 	p := x.p

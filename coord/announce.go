@@ -7,10 +7,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// confirmations tracks the earliest time at which any partition owned by this node was last
-// confirmed. A Pong announces no deadline later than that plus the lease.
+// confirmations tracks the last confirmations of the partitions that this node owns: the earliest
+// of them. A Pong announces no deadline later than that plus the lease.
 type confirmations struct {
-	mu     mutex[leafRank] // protects what follows
+	mu     mutex[leafRank] // protects the fields below
 	oldest time.Time
 	since  time.Time // the same of those only that began to be owned since begin
 }
@@ -59,8 +59,8 @@ func (c *Coordinator) noteConfirmations() {
 	c.remote.confirmations.end(oldest)
 }
 
-// answersFor is for how long everything is good that this node serves, by the clock that says less:
-// what it announces to others. c.remote.confirmations is locked.
+// answersFor is for how long everything is good that this node serves, by the clock that says less.
+// The node announces it to others. c.remote.confirmations is locked.
 func (x *cluster) answersFor(now time.Time) time.Duration {
 	c := x.c
 	s := c.sessions.current()

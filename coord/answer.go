@@ -46,7 +46,7 @@ func ParseBy(name string) (b By, ok bool) {
 	return By(i + 1), i >= 0
 }
 
-// weight returns the number by which a key is compared, 0 if it is not to be among the first.
+// weight returns the number that places a key in the order, 0 if it is not to be among the first.
 func (b By) weight(g *lease.Glance) int64 {
 	switch {
 	case b == LongestHeld:
@@ -66,8 +66,8 @@ func (b By) weight(g *lease.Glance) int64 {
 // unexpected is added to the weights of waits that ExpectLong does not expect: they come first.
 const unexpected = 1 << 62
 
-// weight is that of the order, with what is expected behind all else in the orders of waits, and in
-// none of LongestWanted.
+// weight returns the weight of the order. Expected keys come behind all others in the orders of
+// waits, and are left out of LongestWanted.
 func (c *Coordinator) weight(by By, g *lease.Glance) int64 {
 	w := by.weight(g)
 	if w == 0 || !by.waits() && by != LongestWanted {
@@ -161,7 +161,7 @@ func (c *Coordinator) answer(ctx context.Context, q question) reply {
 	return a
 }
 
-// partOf returns what this node knows of a key, or of the name of a hold.
+// partOf returns this node's knowledge of a key, or of the name of a hold.
 func (c *Coordinator) partOf(key string) keyPart {
 	p := c.partitionNamed(key)
 	now := c.moment()
@@ -263,7 +263,7 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart
 		return nil, 0
 	}
 	var first []weighed // sorted from time to time
-	var least int64     // what is lighter is not among the first
+	var least int64     // a lighter key is not among the first
 	trim := func() {
 		slices.SortFunc(first, heaviest)
 		if len(first) >= most {
@@ -286,8 +286,8 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart
 	return keys, left
 }
 
-// heldHere returns the keys that callers of this process have locked, sorted, how many were left
-// out, and how many keys it has not looked at when ctx ended.
+// heldHere returns the keys that callers of this process have locked, sorted. more of them were
+// left out, and it had not looked at left keys when ctx ended.
 func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more, left int) {
 	var names []string
 	left = c.survey(ctx, func(g *lease.Glance) {

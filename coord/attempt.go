@@ -23,7 +23,7 @@ type attempt struct {
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
-	gave  bool         // this process has given back what it kept of the key by another name, for this try
+	gave  bool         // for this try, this process has given back a hold that it kept of the key by another name
 	pause time.Duration
 
 	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
@@ -99,8 +99,8 @@ func (x *attempt) refuse(reason error, a *after) error {
 }
 
 // tellFailed counts a wait that has ended without a lock, tells the trace of it, and returns the
-// error. Readers and callers that want permits are counted elsewhere: what is asked for by a name
-// is for several of them.
+// error. Readers and callers that want permits are counted elsewhere: a request by a name is for
+// several of them.
 func (x *attempt) tellFailed(err error) error {
 	if err == nil {
 		return nil
@@ -143,8 +143,8 @@ func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 	return Lock{}, nil
 }
 
-// again waits for a moment, and reports whether to try again: the grantor may not know yet what
-// this process has given back for this try.
+// again waits for a moment, and reports whether to try again: the grantor may not know yet that
+// this process has given a hold back for this try.
 func (x *attempt) again(err error) bool {
 	if !x.try || !x.gave || x.pause >= lastRoom || !errors.Is(err, ErrLocked) || errors.Is(err, ErrHeld) {
 		return false

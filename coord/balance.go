@@ -28,8 +28,8 @@ func (x *cluster) yours(p uint32) {
 // all nodes together to one that comes.
 const balancers, leavers, givers = 16, 4, 8
 
-// balance brings what this node owns to what it should own, whenever something has changed, until
-// the coordinator stops.
+// balance makes this node own the partitions that it should own, whenever something has changed,
+// until the coordinator stops.
 func (x *cluster) balance() {
 	c := x.c
 	timer := time.NewTimer(0)

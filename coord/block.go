@@ -13,14 +13,14 @@ import (
 // from one caller to the next: it is given back when it is not used for blockIdle, or when others
 // want permits.
 //
-// A block that is wanted is shut: it has no permits for further callers. Those that are not used
-// are given back at once, though others are: the process asks for a hold of the block with as many
-// permits as are in use, which the grantor lets in beside the larger one, and then gives that back
-// (see fallback.Mode.Block). So at each moment a hold has at least the permits that callers have. A
-// pool's mutex protects the fields.
+// A block that is wanted is shut: it has no permits for further callers. The unused ones are given
+// back at once, though others are used: the process asks for a hold of the block with as many
+// permits as are in use. The grantor lets it in beside the larger one, and the process then gives
+// the larger one back (see fallback.Mode.Block). So at each moment a hold has at least the permits
+// that callers have. A pool's mutex protects the fields.
 type block struct {
-	// What Acquire and Release of a permit that the process has look at comes first: a caller comes
-	// back from elsewhere, and each line of the cache is a wait for memory.
+	// The fields that Acquire and Release read, of a permit that the process has, come first: a
+	// caller comes back from elsewhere, and each line of the cache is a wait for memory.
 	pool   *pool
 	pledge *lease.Pledge // until when lock is in force
 	uses   []permitUse
@@ -34,7 +34,7 @@ type block struct {
 	lock   Lock // the hold's
 	number uint64
 
-	first struct { // what uses, spare and pledge begin with, so that all is in one place
+	first struct { // the first memory of uses, spare and pledge, so that all is in one place
 		uses   [8]permitUse
 		spare  [8]int32
 		pledge lease.Pledge
@@ -59,7 +59,7 @@ type blockEnd struct {
 	again  *time.Timer // nil: no request for a smaller hold has failed
 }
 
-// blockSpell is when a block began, and what relax looks at.
+// blockSpell has the beginning of a block, and the state of relax.
 type blockSpell struct {
 	turns, seen uint64 // uses that began, in all, and when relax looked last
 	most        uint32 // permits that were in use at the same time, since then
@@ -136,7 +136,7 @@ func (b *block) out(at int32) {
 	b.spare = append(b.spare, at)
 }
 
-// list lets further callers have what is free. The mutex is held.
+// list lets further callers have the free permits. The mutex is held.
 func (b *block) list() {
 	if !b.listed && !b.end.shut && b.free > 0 {
 		b.pool.open, b.listed = append(b.pool.open, b), true
@@ -360,7 +360,7 @@ func (b *block) ended(fence uint64, cause error) {
 	}
 }
 
-// lose ends what callers have. The mutex is held.
+// lose ends the permits of callers. The mutex is held.
 func (b *block) lose(cause error) {
 	if b.end.cause != nil {
 		return
@@ -417,8 +417,8 @@ func (b *block) linger() {
 	}
 }
 
-// callers returns how many permits of the block no caller has, how many callers have some, and the
-// labels of those, sorted, so many at most.
+// callers returns how many permits of the block are unused, and how many callers have some. labels
+// are those callers' labels, sorted, mostWaiters at most.
 func (b *block) callers() (free, n int, labels []string) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()

@@ -37,7 +37,7 @@ func (b *block) relax(every time.Duration) {
 	}
 }
 
-// shrink begins to give back what callers do not use of a block that is shut. The mutex is held.
+// shrink begins to give back the unused permits of a block that is shut. The mutex is held.
 func (b *block) shrink() {
 	used := b.used()
 	if !b.end.shut || b.end.over || b.end.shrink != nil || used == 0 || used >= b.size {
@@ -134,8 +134,8 @@ func (b *block) shed(was, l Lock) {
 	b.settle()
 }
 
-// askAgain asks for a smaller block some time after that failed, while others wait for what is not
-// used. The mutex is held.
+// askAgain asks for a smaller block some time after that failed, while others wait for the unused
+// permits. The mutex is held.
 func (b *block) askAgain() {
 	c := b.pool.c
 	if b.end.again != nil {

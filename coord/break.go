@@ -21,10 +21,9 @@ const maxReason = 256
 // lose it.
 //
 // Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the
-// holder's process does not permit it, or it or the key's owner does not answer, or the owner does
-// not serve the partition at present. Without a cluster only locks of this process can be broken.
-// What helps then is to end that process: its locks are free after its SessionTTL, or
-// Cluster.Takeover.
+// holder's process does not permit it, it or the key's owner does not answer, or the owner does not
+// serve the partition. Without a cluster only locks of this process can be broken. The remedy then
+// is to end that process: its locks are free after its SessionTTL, or Cluster.Takeover.
 func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason string) error {
 	info, err := c.Inspect(ctx, key)
 	if err != nil {
@@ -42,7 +41,7 @@ func (s *Semaphore) Break(ctx context.Context, token Fence, reason string) error
 	return s.c.breakLock(ctx, &info, semaphorePrefix+s.key, token, reason)
 }
 
-// breakLock breaks what has the token.
+// breakLock breaks the lock or the permits with the token.
 func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, token Fence, reason string) (err error) {
 	h, name := info.Holder, key
 	for i := range info.Shared {

@@ -7,8 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). What it
-// refuses is asked for again: at once for the set that it names, if there are votes for that.
+// bury asks the arbiter to bury a session that enough of its guardians say is dead (G6). A refused
+// burial is asked for again: at once for the set that the arbiter names, if there are votes for
+// that.
 func (g *guarded) bury(b guardians.Burial) {
 	c := g.c
 	outdated := false

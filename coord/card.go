@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// card is what a process publishes beside its session at the arbiter. The arbiter is what all nodes
-// authenticate to, so a card is believed where gossip is not.
+// card is the record that a process publishes beside its session at the arbiter. All nodes
+// authenticate to the arbiter, so they believe a card where they do not believe gossip.
 type card struct {
 	Name    string // Options.Name
 	Node    string // name of this start of the process in the cluster
@@ -66,7 +66,7 @@ func decodeCard(text string) card {
 	return k
 }
 
-// pid and answers are what encode writes of PID and Answers.
+// pid and answers return the texts of PID and Answers for encode.
 func (c card) pid() string {
 	if c.PID == 0 {
 		return ""
@@ -81,7 +81,7 @@ func (c card) answers() string {
 	return "1"
 }
 
-// lasting is what encode writes of a duration.
+// lasting returns the text of a duration for encode.
 func lasting(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -89,7 +89,7 @@ func lasting(d time.Duration) string {
 	return d.String()
 }
 
-// registration is what the arbiter keeps of a session.
+// registration returns the arbiter's record of a session of this process.
 func (c *Coordinator) registration() fallback.Registration {
 	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
 	if x := c.cluster; x != nil {

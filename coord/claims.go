@@ -58,7 +58,7 @@ func (s Claimed) Unlock() error {
 	return errors.Join(append(errs, s.Writes.Unlock())...)
 }
 
-// LockClaims is [Coordinator.LockAll] for keys of which some are locked for reading only, as by
+// LockClaims is [Coordinator.LockAll] with some keys locked for reading only, as by
 // [Coordinator.RLock]. The order is that of LockAll: callers of either do not wait for each other
 // in a circle. A key that is claimed for reading and for writing is locked for writing.
 func (c *Coordinator) LockClaims(ctx context.Context, claims ...Claim) (Claimed, error) {
@@ -85,7 +85,7 @@ func claimed(all []granted, err error) (s Claimed, _ error) {
 	return s, nil
 }
 
-// DoClaims is [Coordinator.DoAll] for keys of which some are locked for reading only: see
+// DoClaims is [Coordinator.DoAll] with some keys locked for reading only: see
 // [Coordinator.LockClaims].
 func (c *Coordinator) DoClaims(ctx context.Context, claims []Claim, fn func(ctx context.Context, locks Claimed) error) (err error) {
 	locks, err := c.LockClaims(ctx, claims...)

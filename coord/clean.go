@@ -21,19 +21,19 @@ const cleanEvery, cleanPartitions = 12, 32
 // data.
 const cleanQuickly = 256
 
-// cleanSessions is the number of sessions that one look asks about, of those that are not listed if
-// there are more, and cleanReleases of rows that one call removes.
+// cleanSessions is the number of sessions that one look asks about. If there are more, it asks
+// about those that are not listed. cleanReleases is the number of rows that one call removes.
 const cleanSessions, cleanReleases = 16, 256
 
-// cleanQueues is the number of queues in which one look reads the first cleanWaiters requests, and
-// cleanAsked the number of sessions that it asks about for that.
+// cleanQueues is the number of queues in which one look reads the first cleanWaiters requests.
+// cleanAsked is the number of sessions that it asks about for that.
 const cleanQueues, cleanWaiters, cleanAsked = 16, 256, 64
 
 // cleaner removes the rows that crashed processes left. A row in the way of a caller is removed at
 // once, by that caller; this is for keys that have no caller any more. It also removes those of
 // this process that it had removed before, where an arbiter without messages has lost that: no
-// other process can know. And it removes what crashed processes have in the queues of keys that are
-// held: a caller asks only about what is in its way.
+// other process can know. And it removes the requests of crashed processes in the queues of held
+// keys: a caller asks only about sessions in its way.
 type cleaner struct {
 	renewals int         // since the last look; used by one goroutine, as is quick
 	quick    int         // partitions that are looked at without a pause
@@ -43,7 +43,7 @@ type cleaner struct {
 
 	looking atomic.Bool // a look for one key is under way
 
-	mu    mutex[leafRank]      // protects what follows
+	mu    mutex[leafRank]      // protects the fields below
 	keys  map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
 	swept time.Time            // when keys that nobody wants any more were left out
 }
@@ -119,9 +119,9 @@ func (c *Coordinator) cleanOnce(ctx context.Context, ns fallback.Lister, most in
 	}
 }
 
-// lookAround has those rows of the key looked at that the arbiter does not name, now and then: of
-// several blocks of permits that are in the way it names one, which may be used for long, and
-// another one may be a dead session's.
+// lookAround has those rows of the key looked at that the arbiter does not name, now and then. Of
+// several blocks of permits in the way it names one. That one may be used for long, and another one
+// may be a dead session's.
 func (a *contender) lookAround() {
 	c, x := a.p.c, &a.p.c.remote.cleaner
 	key, mode := fallback.Split(a.Name)
@@ -144,8 +144,8 @@ func (c *Coordinator) cleanKey(ns fallback.Lister, p *partition, key string) {
 	})
 }
 
-// cleanThese is cleanOnce of partitions, and of those rows of which which says so. It returns all
-// rows of the partitions, nil after an error.
+// cleanThese is cleanOnce for these partitions, and for those rows that which chooses. It returns
+// all rows of the partitions, nil after an error.
 func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) (rows []map[string]fallback.Row) {
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	rows, err := ns.Rows(call, these)
@@ -190,7 +190,7 @@ func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these 
 	return rows
 }
 
-// cleanUp removes what dead sessions have left.
+// cleanUp removes the rows and requests that dead sessions have left.
 func (c *Coordinator) cleanUp(ctx context.Context, left []fallback.Release) error {
 	for these := range slices.Chunk(left, cleanReleases) {
 		call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
@@ -221,7 +221,7 @@ func (c *Coordinator) cleanWaiting(ctx context.Context, these []uint32, rows []m
 	}
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	sent := c.now()
-	alive, err := c.remote.ns.List(call) // after the queues: what waits there was opened before
+	alive, err := c.remote.ns.List(call) // after the queues: sessions that wait there were opened before
 	cancel()
 	c.called(OpList, sent, err)
 	if err != nil {

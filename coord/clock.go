@@ -10,10 +10,10 @@ func (c *Coordinator) moment() lease.Moment { return c.since(c.began) }
 
 func (c *Coordinator) at(t time.Time) lease.Moment { return t.Sub(c.began) }
 
-// now is the time, of which the monotonic clock is read and the wall clock was, up to
-// lease.WallEvery ago. The wall clock is there for a machine that was suspended, during which the
-// monotonic one stands still: to read it at each event would make a short lock cost half as much
-// again. p.mu is held.
+// now returns the time. It reads the monotonic clock now, and has read the wall clock up to
+// lease.WallEvery ago. The wall clock is there for a machine that was suspended: the monotonic one
+// stands still then. To read it at each event would make a short lock cost half as much again. p.mu
+// is held.
 func (p *partition) now() time.Time {
 	if d := p.c.since(p.clock); 0 <= d && d < lease.WallEvery {
 		return p.clock.Add(d)

@@ -31,7 +31,7 @@ func readHash(key string) uint64 { return hash(key) }
 // idle then, as testing/synctest sees them, so that time goes on. Its place in the order is
 // checked.
 type mutex[R ranked] struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	locked  bool
 	waiting []chan struct{} // it is handed over to the first
 	watched uint64          // the goroutine that holds it, if lockOrder watches that; 0: it does not

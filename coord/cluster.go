@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// cluster is what a coordinator has of its cluster: its own node, the others, and the streams to
+// cluster is a coordinator's part of its cluster: its own node, the others, and the streams to
 // them.
 type cluster struct {
 	c       *Coordinator
@@ -45,7 +45,7 @@ type selfNode struct {
 // streamBook lists the streams to other nodes.
 type streamBook struct {
 	links   sync.Map            // by session: *link, of the streams that are up and have named their session
-	mu      mutex[clusterRank]  // protects what follows
+	mu      mutex[clusterRank]  // protects the fields below
 	up      map[*link]bool      // all streams that are up, but for those of observers
 	watched map[*link]time.Time // streams of observers, and since when they are up
 	id      string              // the session that was last introduced on all of them
@@ -83,9 +83,9 @@ type beginning struct {
 	addrs    []string // that discover found last; only of the ring's goroutine
 }
 
-// frameVersions are those of what frames mean that this package speaks. A release that changes that
-// raises Newest, goes on speaking the version before, and asks [peer.Stream.Frames] where they
-// differ.
+// frameVersions are the versions of the meaning of frames that this package speaks. A release that
+// changes the meaning raises Newest, goes on speaking the version before, and asks
+// [peer.Stream.Frames] where they differ.
 var frameVersions = peer.Versions{Oldest: 1, Newest: 2}
 
 // framesHint is the first version with [peer.Hint].

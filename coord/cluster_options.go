@@ -14,21 +14,21 @@ import (
 )
 
 // Cluster makes the coordinators of a namespace share out its partitions: each grants the keys of
-// its own from memory, to its own callers and to other nodes, and the arbiter is asked for a key
-// only if its partition has no owner, or the owner cannot be reached. Every field but Membership
-// may be left out. Nodes find each other through the arbiter.
+// its own from memory, to its own callers and to other nodes. It asks the arbiter for a key only if
+// the key's partition has no owner, or the owner cannot be reached. Every field but Membership may
+// be left out. Nodes find each other through the arbiter.
 type Cluster struct {
 	// Membership begins to tell which nodes there are: gossip.Start, of package
 	// github.com/holdfast-go/holdfast/gossip. Required. It is a field so that programs without a
-	// cluster do not link what gossips.
+	// cluster do not link the gossip.
 	Membership func(ring.Options) (ring.Membership, error)
 
-	// Gossip is the IP:port on which nodes tell each other which nodes there are, by UDP and TCP
-	// with the same port. Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all
-	// interfaces. Default: any free port of Peer's host if that is an IP, otherwise of the address
-	// that other machines reach this one at. That is the source address of the route to the first
-	// of Seeds, or to the arbiter; otherwise that of the default route; otherwise the first private
-	// address; otherwise a public one. A loopback address is taken if there is no other.
+	// Gossip is the IP:port of the gossip about the membership, by UDP and TCP with the same port.
+	// Port 0: any free one. ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces. Default: any
+	// free port of Peer's host if that is an IP, otherwise of the address that other machines reach
+	// this one at. That is the source address of the route to the first of Seeds, or to the
+	// arbiter; otherwise that of the default route; otherwise the first private address; otherwise
+	// a public one. A loopback address is taken if there is no other.
 	Gossip string
 	// GossipAdvertise is the IP:port of Gossip that other nodes are told: another one than is bound
 	// behind NAT. Port 0: the port that is bound. Default: the first of Gossip, PeerAdvertise and
@@ -44,30 +44,30 @@ type Cluster struct {
 	// Default: none.
 	Seeds []string
 
-	// Peer is the host:port on which other nodes ask for keys, by TCP. Port 0: any free one.
-	// ":7947", "0.0.0.0:7947" or "[::]:7947": all interfaces. Default: any free port of Gossip's
-	// host.
+	// Peer is the host:port where other nodes ask for keys, by TCP. Port 0: any free one. ":7947",
+	// "0.0.0.0:7947" or "[::]:7947": all interfaces. Default: any free port of Gossip's host.
 	Peer string
 	// PeerAdvertise is the host:port of Peer that other nodes are told; the host may be a name.
 	// Port 0: the port that is bound. Default: Peer's host, and for all interfaces the host that
 	// others are told for the gossip; with port 0.
 	PeerAdvertise string
 	// PeerKeys are secrets that a node of this cluster has to prove besides the key that the
-	// arbiter lists: what can write to the arbiter is no node without one of them. A node proves
-	// the first one, and accepts each. So they are changed by deployments, each of which ends
-	// before the next one begins: add a key at the end, put it first, take the old one out.
-	// [peer.KeyID] names a key in errors. At least 32 random bytes each ([peer.MinKey]). All nodes
-	// or none must set them, and not PeerTLS. Set GossipKeys as well. Default: none.
+	// arbiter lists: a client that can write to the arbiter is no node without one of them. A node
+	// proves the first one, and accepts each. So change them by deployments, one after the end of
+	// the other: add a key at the end, put it first, take the old one out. [peer.KeyID] names a key
+	// in errors. At least 32 random bytes each ([peer.MinKey]). All nodes or none must set them,
+	// and not PeerTLS. Set GossipKeys as well. Default: none.
 	PeerKeys [][]byte
 	// PeerTLS is the configuration of the streams between nodes, for an authority of your own;
-	// [peer.Files] makes one, and [peer.Options] says what it must have. All nodes or none must set
-	// it. Default: each process makes a key at its start, publishes its fingerprint beside its
-	// session at the arbiter, and all streams are authenticated by TLS 1.3 with these keys and
-	// encrypted. Either way a node gets no stream if the arbiter does not list its session.
+	// [peer.Files] makes one, and [peer.Options] lists the requirements. All nodes or none must set
+	// it. Default: each process makes a key at its start, and publishes its fingerprint beside its
+	// session at the arbiter. TLS 1.3 with these keys authenticates and encrypts all streams.
+	// Either way a node gets no stream if the arbiter does not list its session.
 	PeerTLS *tls.Config
-	// Service is what the other nodes are told of this process, as [NodeInfo].Service: the base URL
-	// at which it serves HTTP to them, such as http://10.0.0.3:8080, if requests are to be
-	// forwarded to it. At most 256 printable ASCII characters, without spaces. Default: nothing.
+	// Service is a text that the other nodes are told of this process, as [NodeInfo].Service. If
+	// requests are to be forwarded to it, that is its base URL for HTTP, such as
+	// http://10.0.0.3:8080. At most 256 printable ASCII characters, without spaces. Default:
+	// nothing.
 	Service string
 	// Keepalive is how often the nodes ask each other for how long they answer for the keys that
 	// they have granted to the asking one; a sixth of Takeover, if that is less (by default: each
@@ -78,9 +78,9 @@ type Cluster struct {
 
 	// MaxPerNode is how many keys of this node's partitions each other node may hold or wait for at
 	// the same time. Further requests of that node are refused, which is logged once a minute: its
-	// callers get [ErrUnavailable] at once, with this option's name. The count may be off by what
-	// begins and ends within four RenewEvery, or one near the limit. Default 1,048,576. Negative:
-	// no limit.
+	// callers get [ErrUnavailable] at once, with this option's name. The count may be off by the
+	// requests that begin and end within four RenewEvery, or by one near the limit. Default
+	// 1,048,576. Negative: no limit.
 	MaxPerNode int
 
 	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter
@@ -102,7 +102,7 @@ type Cluster struct {
 // maxService is the length of the longest Cluster.Service, in bytes.
 const maxService = 256
 
-// version is what the nodes of a cluster must agree on besides the namespace.
+// version returns a number that the nodes of a cluster must agree on, besides the namespace.
 func (o *Options) version() uint64 { return 1<<32 | uint64(o.Partitions) }
 
 func (o *Cluster) filled(ttl time.Duration) *Cluster {
@@ -175,10 +175,10 @@ func (o *Cluster) validate(all *Options) error {
 	return nil
 }
 
-// validateObserver is validate for an observer, of which the other options do not count.
+// validateObserver is validate for an observer: its other options do not count.
 func (o *Cluster) validateObserver(*Options) error { return o.validatePeerKeys() }
 
-// ours is what the options of package ring and peer are called here.
+// ours has the names of this package for the options of the packages ring and peer.
 var ours = map[string]string{
 	"Bind": "Cluster.Gossip", "Advertise": "Cluster.GossipAdvertise", "Keys": "Cluster.GossipKeys", "Seeds": "Cluster.Seeds",
 	"Debounce": "Cluster.Debounce", "MaxDebounce": "Cluster.MaxDebounce", "Peer": "Cluster.PeerAdvertise", "Label": "Namespace",

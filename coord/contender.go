@@ -19,7 +19,7 @@ type contender struct {
 	over  chan struct{}     // closed when the contender is over
 	evict fallback.Identity // the hold of a session that was seen dead
 	gone  string            // a session that was seen dead, and has or had the hold or waits for it
-	named string            // gone, once the arbiter has removed what that has in the queue
+	named string            // gone, once the arbiter has removed its requests from the queue
 	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
@@ -91,8 +91,8 @@ func (c *Coordinator) briefly() time.Duration { return c.opts.CallTimeout / 20 }
 // queueCalls is for how many times CallTimeout a call waits for a connection while many others are under way.
 const queueCalls = 4
 
-// first makes the first request, after what sendAhead sends, and leaves the rest to a goroutine. w is
-// the caller's place in the queue, k its key.
+// first makes the first request, after the release that sendAhead sends, and leaves the rest to a
+// goroutine. w is the caller's place in the queue, k its key.
 func (a *contender) first(k *lease.Key, w *lease.Waiter) {
 	p := a.p
 	pause, returned := time.Duration(0), false
@@ -149,8 +149,8 @@ func (a *contender) run(pause time.Duration) {
 	}
 }
 
-// step makes one request. It returns after what time to make the next one, negative if there is nothing left to do.
-// inline: in a caller's goroutine.
+// step makes one request. It returns the pause before the next one, negative if there is nothing
+// left to do. inline: in a caller's goroutine.
 func (a *contender) step(s *session, inline bool) time.Duration {
 	c := a.p.c
 	flight := c.flights.begin()
@@ -235,8 +235,8 @@ func (a *contender) install(s *session, ans fallback.LockAnswer, sent time.Time)
 	return done
 }
 
-// judge decides what to do about an answer that is not a grant: for how long to pause before asking again, negative if
-// no caller waits any more.
+// judge takes an answer that is not a grant. It returns the pause before the next request, negative
+// if no caller waits any more.
 func (a *contender) judge(ans fallback.LockAnswer, sent time.Time, err error) time.Duration {
 	o := &a.p.c.opts
 	switch {
@@ -298,9 +298,10 @@ func (a *contender) remove(r fallback.Release) time.Duration {
 	return a.settle(nil, false, a.drop(r))
 }
 
-// drop has a dead session's request removed, and returns for how long to pause then. If it is there again the release is under way, or it waits
-// for another name of the key, which the arbiter does not tell for a promise: each pause is longer. After the longest ones it is removed again, as
-// it may have come late.
+// drop has a dead session's request removed, and returns the pause after that. If it is there
+// again, the release is under way, or it waits for another name of the key. The arbiter does not
+// tell that name for a promise. Each pause is longer. After the longest ones it is removed again,
+// as it may have come late.
 func (a *contender) drop(r fallback.Release) time.Duration {
 	x, most := &a.drops, a.p.c.opts.RetryEvery
 	if x.id != r.Identity {
@@ -321,7 +322,7 @@ func ofOlderData(ans fallback.LockAnswer, known fallback.Token) bool {
 	return ans.Record.Grace == 0 && (ans.Record.Epoch < known.Epoch() || ans.Verdict == fallback.Granted && ans.Token <= known)
 }
 
-// refuse gives back what was granted from older data, and tells the arbiter. It returns as judge does.
+// refuse gives back a grant from older data, and tells the arbiter. It returns as judge does.
 func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.Duration {
 	p := a.p
 	if ans.Verdict == fallback.Granted {
@@ -330,7 +331,8 @@ func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.D
 		p.Disown(a.Contender, &after.Effects)
 		p.unlock(&after)
 		after.do(p.c)
-		// The grant has used up a number. The record may be at what was seen by now, so the arbiter is told of the next epoch.
+		// The grant has used up a number. The record may be at the known token by now, so the
+		// arbiter is told of the next epoch.
 		known = max(known, fallback.MakeToken(ans.Record.Epoch+1, 0))
 	}
 	o := &p.c.opts
@@ -343,7 +345,8 @@ func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.D
 	return a.settle(err, false, min(r.Grace+time.Millisecond, o.RenewEvery))
 }
 
-// heldBy notes which session has the key, and whether another request waits before this one, as of an answer to what was sent then.
+// heldBy notes the key's session, and whether another request waits before this one. ans answers
+// the request that was sent then.
 func (a *contender) heldBy(ans fallback.LockAnswer, sent time.Time) {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()
@@ -405,7 +408,8 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	return a.settle(err, false, jitter(o.RetryEvery))
 }
 
-// goTo sends the request to an owner, and returns -1 if it did, and otherwise after what time to ask the arbiter again.
+// goTo sends the request to an owner. It returns -1 if it did, and otherwise the pause before the
+// arbiter is asked again.
 func (a *contender) goTo(owner lease.Link) time.Duration {
 	var after after
 	now := a.p.lock()

@@ -21,7 +21,7 @@
 //
 // # Methods of a Coordinator
 //
-// docs/which.md of the repository says which of them is for what.
+// docs/which.md of the repository tells their purposes.
 //
 //   - One key: [Coordinator.Do], [Coordinator.Lock], [Coordinator.TryLock],
 //     [Coordinator.LockFor], [Coordinator.DoNested].
@@ -53,7 +53,7 @@
 //   - turn: a caller's part of a hold, with one token: a lock
 //   - contender: the one request that a process has at the arbiter for a key
 //   - Grace: the time after a failover in which the arbiter grants nothing new, and holders
-//     reclaim what they have
+//     reclaim their holds
 //
 // [Coordinator.Lock] queues the caller for its key in this process. If the process has a hold on
 // the key, the caller's turn comes in memory, with the next fencing token of the hold. If not,
@@ -63,16 +63,16 @@
 // there, and the other process is told that a caller waits. [Lock.Unlock] passes the turn to the
 // next caller, keeps the hold for one that is to come, or gives it back.
 //
-// Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and what
-// the process holds is verified: one read for each partition with locks held at the arbiter, and
-// one for each 256 partitions owned. Every grant is checked against the clock at the moment it is
-// made; when the arbiter has not acknowledged the session or a hold for too long, the locks are
-// lost before the arbiter gives them to another process, and their contexts end.
+// Meanwhile one session keeps all of it alive: it is renewed every [Options.RenewEvery], and the
+// process verifies its holds: one read for each partition with locks held at the arbiter, and one
+// for each 256 partitions owned. Every grant is checked against the clock at the moment it is made.
+// When the arbiter has not acknowledged the session or a hold for too long, the locks are lost and
+// their contexts end. That is before the arbiter gives them to another process.
 //
-// What no lease can give is protection from a process that stops between that check and its
-// write. [Lock.Unlock] may even return nil to it, and the loss show only later. So do not rely on
-// that nil: every lock has a fencing token, [Lock.Fence], that rises with every grant of the
-// key: let the resource refuse a token lower than the highest it has seen.
+// No lease can protect from a process that stops between that check and its write. [Lock.Unlock]
+// may even return nil to it, and the loss show only later. So do not rely on that nil: every lock
+// has a fencing token, [Lock.Fence], that rises with every grant of the key: let the resource
+// refuse a token lower than the highest it has seen.
 package coord
 
 import (
@@ -153,7 +153,7 @@ type callers struct {
 	limits     handoff.Limits // Options.Handoff
 	waiters    sync.Pool      // of *lease.Waiter
 	shares     shares
-	holder     string // by which names of holds differ from those of other processes
+	holder     string // distinguishes names of holds from those of other processes
 	reads      reads
 	pools      pools
 	stuck      stuck
@@ -187,7 +187,7 @@ type life struct {
 
 // New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or
 // until ctx ends. If ctx has no deadline and the server does not answer, New gives up after 10 s,
-// or after five times Options.CallTimeout if that is longer; where it waits for other sessions
+// or five times Options.CallTimeout if longer; where it waits for other sessions
 // ([fallback.ErrWait]), after Grace and a few seconds. ctx limits only the start: the coordinator
 // lives until [Coordinator.Close]. opts may be nil.
 //
@@ -321,7 +321,7 @@ func (c *Coordinator) firstSession(ctx context.Context) (*session, error) {
 }
 
 // longerGrace is how long to wait for others that take over a longer Grace, before they are looked
-// at again. The arbiter's replicas know by then what is asked for.
+// at again. The arbiter's replicas know the request by then.
 const longerGrace = time.Second
 
 // whyClosed returns why no locks are granted any more.

@@ -10,21 +10,21 @@ import (
 // other in a circle, and this one had come last. The locks that it has are as they were: it gives
 // them back for the others to go on, and begins anew. See Options.DeadlockAfter.
 type DeadlockError struct {
-	Key   string         // for which the caller waited
+	Key   string         // the key that the caller waited for
 	Cycle []DeadlockWait // each waits for a lock of the next one, and the last one for a lock of the first, which is the caller
 }
 
-// modeRead is what a lock for reading is called.
+// modeRead is the name of the mode of a lock for reading.
 const modeRead = "read"
 
 // A DeadlockWait is one of the callers of a circle.
 type DeadlockWait struct {
 	Process
-	Key     string    // for which it waits
+	Key     string    // the key that it waits for
 	Mode    string    // how: "" for a lock, or "read"
 	Label   string    // of WithLabel
 	Since   time.Time // when it began to wait, by its process's clock
-	Has     string    // the key that it has, and for which the caller before it in the circle waits
+	Has     string    // the key that it has, and that the caller before it in the circle waits for
 	HasMode string    // as Mode
 }
 

@@ -12,7 +12,7 @@ import (
 
 // giving has the Demotes that are under way of partitions which are given back by lists.
 type giving struct {
-	mu    mutex[leafRank] // protects what follows
+	mu    mutex[leafRank] // protects the fields below
 	begun []time.Time     // in order
 	ended time.Time       // the last one that is over
 }
@@ -69,8 +69,8 @@ func (x *cluster) give(gives *giving, list []*partition, avoid time.Duration) bo
 	return left.Load()
 }
 
-// outlook returns how the arbiter would answer. What one of several servers does not answer tells
-// nothing of the others.
+// outlook returns how the arbiter would answer. The silence of one of several servers tells nothing
+// of the others.
 func (x *cluster) outlook() lease.Outlook {
 	c := x.c
 	return lease.Outlook{Grace: c.sessions.graceSince(c.now().Add(-c.graceTime())), Silent: c.remote.health.isSilent() && !c.spreads()}

@@ -37,7 +37,7 @@ func (d *disclaimed) take() []fallback.Release {
 func (c *Coordinator) releaseDisclaimed(own *session) {
 	if c.cluster != nil {
 		c.cluster.hearsay.add(c.cluster.hearsay.heardEarly()...)
-		for p, list := range c.cluster.hearsay.take() { // what was not looked up in time
+		for p, list := range c.cluster.hearsay.take() { // rumors that were not looked up in time
 			for _, r := range list {
 				if r.Key != "" {
 					c.debts.disclaimed.add(p.ReleaseOf(r.Key, r.ID))
@@ -63,7 +63,7 @@ func (c *Coordinator) releaseDisclaimed(own *session) {
 			return over
 		})
 		for batch := range slices.Chunk(gone, maxBatch) {
-			_, _ = c.sendBatch(ctx, batch, c.opts.CallTimeout) // what is left of a dead session is in no caller's way for long
+			_, _ = c.sendBatch(ctx, batch, c.opts.CallTimeout) // rows of a dead session are in no caller's way for long
 		}
 		if len(left) == 0 {
 			return

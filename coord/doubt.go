@@ -8,15 +8,15 @@ import (
 )
 
 // Doubt has two sides (rule 13). An owner asks after a holder that is in the way of others, as that
-// may be gone: keepDoubting. And a process that does not know what became of a request of its own
-// sees to it that no row is left of it: doubts.
+// may be gone: keepDoubting. And a process that does not know the fate of a request of its own
+// makes sure that no row is left of it: doubts.
 
 // doubtSoon makes the holders that are in the way be asked after.
 func (x *cluster) doubtSoon() { signal(x.wakes.dead) }
 
-// doubtMoment is how long keepDoubting waits when it is woken, at least: what has come to pass has
-// to do with many keys, as a rule, and a look goes through all. Where that takes long it waits for
-// longer after a look, so that a tenth of the time is looked, but not for longer than RetryEvery/2.
+// doubtMoment is how long keepDoubting waits when it is woken, at least: an event concerns many
+// keys, as a rule, and a look goes through all. After a long look it waits for longer, so that
+// looks take a tenth of the time, but not for longer than RetryEvery/2.
 const doubtMoment = 10 * time.Millisecond
 
 // keepDoubting asks after the holders that are in the way of others, until the coordinator stops.
@@ -85,7 +85,7 @@ func (x *cluster) doubt(gives *lonely) (left bool) {
 	if len(list) > 0 && gives.busy.CompareAndSwap(false, true) {
 		c.background(func() {
 			defer gives.busy.Store(false)
-			x.give(&gives.giving, list, 2*c.opts.RetryEvery) // what is left comes again
+			x.give(&gives.giving, list, 2*c.opts.RetryEvery) // the rest comes again
 		})
 	}
 	a.do(c)
@@ -138,7 +138,7 @@ func (x *doubts) all() []doubt {
 	return list
 }
 
-// clearDoubts releases what this process has not got and is not about to get.
+// clearDoubts releases the doubted holds that this process has not got, and is not about to get.
 func (c *Coordinator) clearDoubts() {
 	now := c.now()
 	for _, d := range c.debts.doubts.due(now) {

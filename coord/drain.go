@@ -16,12 +16,12 @@ var errAlone = errors.New("no other node is there to take the partitions")
 // Drain makes this node give its partitions to other nodes, and take none any more, until the
 // coordinator is closed. It returns when the node owns none, or ctx ends, which does not end the
 // draining. Locks in use stay in force, and callers of this process go on to lock, as a process
-// that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. What the
-// process keeps for its next callers is given back.
+// that owns nothing: call it before a node is stopped, and [Coordinator.Close] after it. The holds
+// that the process keeps for its next callers are given back.
 //
-// Without a cluster only what the process keeps is given back. Errors: [ErrClosed]; [ErrObserver];
-// ctx's, with the number of partitions that are left; that there is no other node, and then nothing
-// is done.
+// Without a cluster only these holds are given back. Errors: [ErrClosed]; [ErrObserver]; ctx's,
+// with the number of partitions that are left; that there is no other node, and then nothing is
+// done.
 func (c *Coordinator) Drain(ctx context.Context) error {
 	if c.opts.Observe {
 		return fmt.Errorf("coord: Drain: %w", ErrObserver)
@@ -51,10 +51,10 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 	}
 }
 
-// DrainNode asks a node to do what [Coordinator.Drain] does there, and returns when it has begun.
-// [Coordinator.Report] tells how many partitions are left. node is as in Held; the reason is logged
-// there. Errors: as Held; of the node, such as that Options.Unbreakable is set, or that there is no
-// other node.
+// DrainNode asks a node to drain, as [Coordinator.Drain] does there, and returns when the node has
+// begun. [Coordinator.Report] tells how many partitions are left. node is as in Held; the reason is
+// logged there. Errors: as Held; of the node, such as that Options.Unbreakable is set, or that
+// there is no other node.
 func (c *Coordinator) DrainNode(ctx context.Context, node, reason string) error {
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") + " (" + c.opts.Name + ")"
 	a, err := c.askNode(ctx, node, question{About: "drain", Why: reason})
@@ -110,7 +110,7 @@ func (c *Coordinator) owned() (n int) {
 	return n
 }
 
-// giveKept gives back what this process keeps for its next callers.
+// giveKept gives back the holds that this process keeps for its next callers.
 func (c *Coordinator) giveKept() {
 	var a after
 	for i := range c.parts {

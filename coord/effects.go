@@ -7,14 +7,14 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// after is the deferred effects of events, and what comes of them outside. It may serve several
-// partitions, one after the other.
+// after has the deferred effects of events, and the streams with frames of them. It may serve
+// several partitions, one after the other.
 type after struct {
 	lease.Effects
 	in    *peer.Stream // that has the read loop in which this happens, or nil
 	flush *peer.Stream // to be written
 	rest  []*peer.Stream
-	soon  *peer.Stream // to be written, but not before what comes next
+	soon  *peer.Stream // to be written, but with the next frames if there are any soon
 }
 
 // carryOut carries out the ordered effects. p.mu is held.
@@ -60,10 +60,10 @@ func carryOutRare(p *partition, o *lease.Ordered) {
 }
 
 // send puts a frame on a stream. Pass, Queue and Send of a stream append to one buffer, in the
-// order of the calls, and differ in what writes it: with Pass the read loop once its batch is done,
+// order of the calls, and differ in its writer: with Pass the read loop once its batch is done,
 // with Queue the Flush or FlushSoon that do calls, with Send the caller. They fail where the stream
 // has ended, or has so much to write that it ends now. cluster.Down is called then, and looks after
-// what was on its way, so no caller looks at their errors.
+// the frames on their way, so no caller looks at their errors.
 func (a *after) send(l *link, f *peer.Frame) {
 	if a.in != nil {
 		_ = a.in.Pass(l.s, f)

@@ -26,7 +26,7 @@ var (
 	// See DeadlockError, which errors.As finds, and Options.DeadlockAfter.
 	ErrDeadlock = errors.New("coord: callers wait for each other in a circle")
 
-	// ErrInvalidKey: a key must have 1 to 1024 bytes, must not begin with NUL, and must not end
+	// ErrInvalidKey: a key must have 1 to 1024 bytes, and must not begin with NUL. It must not end
 	// with NUL, letters, digits or slashes, NUL and 0xff.
 	ErrInvalidKey = errors.New("coord: invalid key")
 
@@ -116,12 +116,12 @@ func (e *LossError) Is(target error) bool {
 	return target == ErrLost || e.Cause == CoordClosed && target == ErrClosed
 }
 
-// A WaitError says why a lock was not obtained. It matches, by errors.Is, the reason (ErrLocked,
-// ErrUnavailable, ErrHeld, ErrDeadlock, ErrObserver or ErrClosed, and what is behind it) and, if
-// the wait was ended by its ctx, ctx.Err() and context.Cause(ctx).
+// A WaitError says why a lock was not obtained. By errors.Is it matches the reason: ErrLocked,
+// ErrUnavailable, ErrHeld, ErrDeadlock, ErrObserver or ErrClosed, and the errors behind it. If ctx
+// ended the wait, it also matches ctx.Err() and context.Cause(ctx).
 type WaitError struct {
 	Key    string
-	Reason error // what was in the way: that another caller has the key, or that the arbiter could not be asked
+	Reason error // the obstacle: another caller has the key, say, or the arbiter could not be asked
 	Ended  error // the ctx's error, if that is why the wait ended; nil: Reason ended it, or there was no wait (TryLock)
 }
 
@@ -133,7 +133,7 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("coord: lock %s: %v while waiting: %v", quoted(e.Key), e.Ended, e.Reason)
 }
 
-// Unwrap returns what the error matches.
+// Unwrap returns the errors that this one matches.
 func (e *WaitError) Unwrap() []error {
 	if e.Ended == nil {
 		return []error{e.Reason}

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Failure is what Stats counts calls of the arbiter by that have failed.
+// A Failure is a kind of failed calls of the arbiter, as Stats counts them.
 type Failure struct {
 	Op     Op
 	Reason Reason

@@ -8,9 +8,9 @@ import (
 )
 
 // patience is how long a call of spread, or of reclaim, waits before it makes room for one more
-// beside it. A server of several that does not answer must not hold up what the others answer. But
-// where calls are slow because there are many, more of them make it worse: they time out, and are
-// made again.
+// beside it. A server of several that does not answer must not hold up the answers of the others.
+// But where calls are slow because there are many, more of them make it worse: they time out, and
+// are made again.
 type patience struct {
 	least, most time.Duration
 	took        atomic.Int64 // by the call that has ended last; 0: none has
@@ -62,7 +62,7 @@ func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func
 // how many are under way at the same time, without those that a server holds up.
 const readsPerCall, verifyCalls = 256, 8
 
-// jitter spreads what many processes would do at the same moment.
+// jitter lengthens a pause at random, so that many processes do not act at the same moment.
 func jitter(d time.Duration) time.Duration {
 	return d + rand.N(d/4+1)
 }

@@ -25,8 +25,8 @@ type flight struct {
 }
 
 // seated gives the caller a seat if this process reads the key, and the lock is in force. Otherwise
-// it returns none, as for a caller that may have a label, unless that was asked for. What does not
-// depend on the key comes last: the processor does it while it looks up the key.
+// it returns none, as for a caller that may have a label, unless that was asked for. The checks
+// that do not depend on the key come last: the processor does them while it looks up the key.
 func (c *Coordinator) seated(ctx context.Context, key string, asked bool) (*seat, uint64) {
 	h := readHash(key)
 	x := c.callers.reads.find(h, key)
@@ -155,9 +155,9 @@ func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string,
 // seats.
 const warmAfter = 2
 
-// join makes the caller one of the key's readers, if it can be: one with a seat, with the lock that
-// it returns, or one that is counted, of which it returns the turn. Otherwise it makes the caller
-// one of those that wait. It returns nothing for a caller that only tries while others wait.
+// join makes the caller one of the key's readers, if it can be. It returns a lock with a seat, or a
+// lock with the turn of a counted reader. Otherwise it makes the caller one of those that wait. It
+// returns nothing for a caller that only tries while others wait.
 func (c *Coordinator) join(
 	ctx context.Context, s *readShard, hash uint64, key string, try bool, label *string,
 ) (*reading, ReadLock, *flight) {
@@ -203,7 +203,7 @@ func (s *readShard) begin(key string, try bool) (context.Context, *flight) {
 	return ctx, f
 }
 
-// flyAhead begins a flight that tries, for a caller that joins it at once. What is sent stays in a.
+// flyAhead begins a flight that tries, for a caller that joins it at once. The request stays in a.
 // That caller calls land when it has the lock, or has not got it. There is no land, and no flight
 // of its own, if callers of this process have the key or wait for it.
 func (c *Coordinator) flyAhead(key string, a *after) (land func()) {

@@ -2,17 +2,16 @@ package coord
 
 import "context"
 
-// flights are the calls of the arbiter that are on their way, or the answers of which are being
-// taken, and that may grant something or confirm it: those that were begun before a moment are a
-// generation (E3).
+// flights counts the calls of the arbiter that may grant something or confirm it, until their
+// answers have been taken. Those that were begun before a moment are a generation (E3).
 type flights struct {
-	mu    mutex[leafRank] // protects what follows
+	mu    mutex[leafRank] // protects the fields below
 	at    int             // the present generation
 	calls [2]int          // of each generation
 	empty chan struct{}   // closed when the one before has no calls any more
 }
 
-// begin is called before a call is sent, and end with what it returned once its answer has been
+// begin is called before a call is sent, and end with its generation once the answer has been
 // taken.
 func (x *flights) begin() (generation int) {
 	x.mu.Lock()

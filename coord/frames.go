@@ -109,8 +109,8 @@ func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	p.unlock(a)
 }
 
-// quickUntil returns the end of the time in which the monotonic clock alone decides about deadlines
-// that p.now was just compared with, as [lease.Partition.Quick] does at an owner.
+// quickUntil returns until when the monotonic clock alone decides about deadlines that p.now was
+// just compared with. [lease.Partition.Quick] does so at an owner.
 func (p *partition) quickUntil(d lease.Deadlines) lease.Moment {
 	return min(p.c.at(p.clock)+lease.WallEvery, p.c.at(d.Session), p.c.at(d.Slot))
 }

@@ -63,8 +63,8 @@ func (x *sessions) settledBy() time.Time {
 	return x.settled
 }
 
-// graceSeen notes that a partition is in Grace, of which so much was left when the call that was
-// sent then was executed. 0: it is not.
+// graceSeen notes that a partition is in Grace. left is the rest of it when the call that was sent
+// then was executed; 0: it is not in Grace.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
@@ -81,13 +81,13 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	c.sessions.sweepSince(c.graceBegan(sent, left), c.now().Add(c.settles(left)))
 }
 
-// graceBegan is when a Grace of which so much was left began, or a little earlier: it was left when
-// the call that was sent then was executed.
+// graceBegan returns when a Grace began, or a little earlier. left is the rest of it when the call
+// that was sent then was executed.
 func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.graceTime())
 }
 
-// graceLeft is what is left of the longest Grace that this process knows of, 0 outside: of the
+// graceLeft returns the rest of the longest Grace that this process knows of, 0 outside: of the
 // table of sessions, or of a partition.
 func (c *Coordinator) graceLeft() time.Duration {
 	ends := max(c.remote.graceEnds.Load(), c.remote.graceSeenEnds.Load())
@@ -110,10 +110,10 @@ func (c *Coordinator) silence() time.Duration {
 	return min(c.graceTime()-c.opts.SessionTTL-c.opts.Margin, c.opts.Margin)
 }
 
-// settles is for how long yet the server before may answer, where so much is left of a partition's
-// Grace: until that is delta and M old, as the server's clock may have made a step of M. It is not
-// above 0 then, and outside of Grace. What this process needs is the shortest Grace that another
-// one may have begun, also while the namespace's is changed ([fallback.Terms]).
+// settles returns for how long the server before may still answer. left is the rest of a
+// partition's Grace. It may until that is delta and M old, as the server's clock may have made a
+// step of M. It is not above 0 after that, and outside of Grace. This process needs the shortest
+// Grace that another one may have begun, also while the namespace's is changed ([fallback.Terms]).
 func (c *Coordinator) settles(left time.Duration) time.Duration {
 	if left == 0 {
 		return 0
@@ -136,7 +136,7 @@ func (c *Coordinator) silenced() time.Duration {
 	return time.Duration(float64(c.silence()) * t / (t - m))
 }
 
-// stamp is what this process's session was told last.
+// stamp returns this process's session, and its expiry as it was told last.
 func (c *Coordinator) stamp() fallback.Stamp {
 	s := c.sessions.current()
 	if s == nil {

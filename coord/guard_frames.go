@@ -5,9 +5,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Flags of a Guard frame. They are a kind of their own, as the pings of streams concern what an
-// owner answers for: those are answered whatever sessions the two nodes have, and their answers are
-// read by the holders of keys.
+// Flags of a Guard frame. They are a kind of their own, as the pings of streams concern the grants
+// of an owner. Nodes answer those whatever sessions the two have, and the holders of keys read the
+// answers.
 const (
 	guardPing = 1 + iota // Session asks for a promise of Left ms; Request is the ping's number, Key the sets
 	guardPong            // Session promises; Request is the ping's number, Count the version that it has voted for
@@ -25,8 +25,8 @@ func voteFrame(v guardians.Vote) *peer.Frame {
 	return &peer.Frame{Kind: peer.Guard, Flags: guardVote, Session: []byte(v.Ward), Key: guardians.EncodeSets([]guardians.Set{v.Set})}
 }
 
-// guarding takes a Guard frame of another node. It believes of that node what concerns its own
-// session only.
+// guarding takes a Guard frame of another node. It believes that node about that node's own session
+// only.
 func (x *cluster) guarding(l *link, f *peer.Frame) {
 	sets, ok := guardians.DecodeSets(string(f.Key))
 	if !ok || f.Flags < guardPing || f.Flags > guardDead || !storable(f.Session) {

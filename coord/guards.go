@@ -85,9 +85,9 @@ func (g *guarded) wake() {
 	}
 }
 
-// once does what is due, and returns in how long it has to look again: when something is due, or
-// the next promise to another session passes. stood: this process has stood still, so pings may
-// have come that it has not read.
+// once does the due work, and returns the time until its next look: when work is due, or the next
+// promise to another session passes. stood: this process has stood still, so pings may have come
+// that it has not read.
 func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	x := g.c.cluster
 	live, last := x.answering(now, g.times.Promise/3) // a promise lasts for as long again, to change the set in
@@ -146,8 +146,8 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 		present = next
 	}
 	want := guardians.Choose(g.s.ID, present.Members, live)
-	// What a member promises for a version that it has voted on is worth nothing (G5): a next
-	// version is proposed, if need be with the same members.
+	// A member's promise for a version that it has voted on is worth nothing (G5): a next version
+	// is proposed, if need be with the same members.
 	voted := slices.ContainsFunc(present.Members, func(member string) bool {
 		_, v := g.ward.Promise(member)
 		return v >= present.Version

@@ -101,8 +101,8 @@ func (x *rounds) end(ctx context.Context, after string) {
 	c := x.c
 	began := c.now()
 	graces, sure := x.graces(ctx)
-	// A moment after a failover some calls go to the server before: what is left out has to wait
-	// for the next round.
+	// A moment after a failover some calls go to the server before: a Grace that is left out has to
+	// wait for the next round.
 	for !sure && c.since(began) < c.opts.RetryEvery && sleep(ctx, c.opts.RetryEvery/4) {
 		graces, sure = x.graces(ctx)
 	}
@@ -158,9 +158,9 @@ func (x *rounds) graces(ctx context.Context) (all []fallback.NamedGrace, sure bo
 	return all, sure
 }
 
-// begin begins a round after another one, and returns what the table says then. If that is not
-// answered, it asks which round there is: one that was begun all the same would be waited for as
-// another session's. It does not begin it again, as the name is for one round.
+// begin begins a round after another one, and returns the table's answer. Without an answer it asks
+// for the present round: one that was begun all the same would be waited for as another session's.
+// It does not begin it again, as the name is for one round.
 func (x *rounds) begin(ctx context.Context, after string) (round string, r fallback.Renewal, err error) {
 	round = rand.Text()
 	if !guard.RoundUnique {
@@ -202,8 +202,8 @@ func (x *rounds) complete(ctx context.Context, round string, begun time.Time) bo
 	return false
 }
 
-// endGraces returns how many it has ended, and those for which it had no answer. Each is ended by
-// its name, so it may be asked for again.
+// endGraces returns how many it has ended, and those without an answer. Each is ended by its name,
+// so it may be asked for again.
 func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (ended int, failed []fallback.NamedGrace) {
 	c := x.c
 	for these := range slices.Chunk(graces, readsPerCall) {

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// hearsay is what messages say of this node's partitions. Every client of the arbiter that may
-// publish can send a message, so the node reads the records before it acts.
+// hearsay has the rumors in messages about this node's partitions. Every client of the arbiter that
+// may publish can send a message, so the node reads the records before it acts.
 type hearsay struct {
 	mu     mutex[leafRank] // protects list, early
 	list   map[rumor]bool  // to be looked up
@@ -52,7 +52,7 @@ func (h *hearsay) wake() {
 	}
 }
 
-// heardEarly returns what is to be heard again.
+// heardEarly takes and returns the rumors to be heard again.
 func (h *hearsay) heardEarly() []rumor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,7 +61,7 @@ func (h *hearsay) heardEarly() []rumor {
 	return early
 }
 
-// take returns what is to be looked up, by partition.
+// take takes and returns the rumors to be looked up, by partition.
 func (h *hearsay) take() map[*partition][]rumor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *hearsay) take() map[*partition][]rumor {
 	return all
 }
 
-// keepLookingUp looks up what messages say, until the coordinator stops.
+// keepLookingUp looks up rumors, until the coordinator stops.
 func (x *cluster) keepLookingUp() {
 	for {
 		select {
@@ -128,7 +128,7 @@ func (x *cluster) lookUp(lists [][]rumor) {
 	a.do(c)
 }
 
-// lookedUp compares rumors with what the arbiter says.
+// lookedUp compares rumors with the arbiter's answer.
 func (p *partition) lookedUp(list []rumor, s fallback.State, a *after) {
 	rumors := make([]lease.Rumor, len(list))
 	for i, r := range list {
@@ -142,7 +142,7 @@ func (p *partition) lookedUp(list []rumor, s fallback.State, a *after) {
 	}
 }
 
-// rumored adds to what is to be looked up, or to be heard again. p.mu is held.
+// rumored adds rumors to be looked up, and rumors to be heard again. p.mu is held.
 func (p *partition) rumored(look, again []lease.Rumor) {
 	x := p.c.cluster
 	for _, r := range look {

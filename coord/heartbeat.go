@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// ping asks the other node for how long it answers for what it has granted. It is to be flushed.
+// ping asks the other node for how long it answers for its grants. It is to be flushed.
 func (l *link) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -23,7 +23,7 @@ func (l *link) pingNow() {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Ping, Ping: l.beat.pings, Token: l.x.ring.View().Fingerprint()})
 }
 
-// pinged answers for how long what this node has granted is good.
+// pinged answers for how long this node's grants are good.
 func (l *link) pinged(f *peer.Frame) {
 	now := l.x.c.now()
 	l.mu.Lock()
@@ -36,7 +36,7 @@ func (l *link) pinged(f *peer.Frame) {
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(l.x.answersFor(now)), Token: l.x.ring.View().Fingerprint()})
 }
 
-// millis rounds down: what is announced must not be longer than it is.
+// millis rounds down: an announced time must not be too long.
 func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Milliseconds()) }
 
 func (l *link) ponged(f *peer.Frame) {
@@ -73,8 +73,8 @@ func (l *link) lastAnswer() (session string, at time.Time) {
 	return l.Session(), l.beat.answeredAt
 }
 
-// part ends what Close waits for, in farewell: the other node has answered, or the stream has
-// ended. l.mu is held.
+// part ends a wait of Close, in farewell: the other node has answered, or the stream has ended.
+// l.mu is held.
 func (l *link) part() {
 	if l.beat.parted != nil {
 		close(l.beat.parted)
@@ -133,8 +133,8 @@ func (l *link) Heard() time.Time {
 // lasts. Each time it pings them (G2).
 const looksPerPromise = 6
 
-// pingEvery is how often the nodes ask each other: twice as often as what they announce would
-// allow, at least.
+// pingEvery is how often the nodes ask each other: at least twice as often as their announcements
+// would allow.
 func (o *Options) pingEvery() time.Duration {
 	if d := o.takeover(); d > 0 {
 		return min(o.Cluster.Keepalive, d/looksPerPromise)
@@ -150,7 +150,8 @@ func (o *Options) guardedPings() bool {
 }
 
 // keepPinging asks all other nodes each pingEvery, until the coordinator stops. A session that has
-// guardians may ask all nodes as often (guardedPings): then keepPinging does what that has missed.
+// guardians may ask all nodes as often (guardedPings): then keepPinging does the rounds that the
+// session has missed.
 func (x *cluster) keepPinging() {
 	every := x.c.opts.pingEvery()
 	if x.c.opts.guardedPings() { // then they come first

@@ -15,12 +15,12 @@ import (
 // Lock was called with, and the lock. That of Do also ends with the caller's context.
 //
 // The child is ended under a partition's mutex, where no code of the user's may run. Package
-// context asks the parent then what ends it, to take the child off that. The caller's context is
-// asked beforehand, and its answers are kept.
+// context then asks the parent for the context that ends it, to take the child off that one. The
+// caller's context is asked beforehand, and its answers are kept.
 type lockValues struct {
 	l    Lock
 	done <-chan struct{} // closed when the caller's context ends; nil: that does not end the child
-	ends any             // what the caller's context has answered for endKey
+	ends any             // the answer of the caller's context for endKey
 }
 
 func (*lockValues) Deadline() (time.Time, bool)     { return time.Time{}, false }
@@ -45,15 +45,15 @@ func (v *lockValues) Value(key any) any {
 	return v.l.ctx.Value(key)
 }
 
-// askedContext is one that was asked beforehand what ends it, so that a child of it can be ended
-// under a mutex: see lockValues.
+// askedContext is a context that was asked beforehand for the one that ends it. So a child of it
+// can be ended under a mutex: see lockValues.
 type askedContext struct {
 	context.Context
 	done <-chan struct{}
 	ends any
 }
 
-// before asks a context what ends it.
+// before asks a context for the one that ends it.
 func before(ctx context.Context) *askedContext {
 	return &askedContext{ctx, ctx.Done(), ctx.Value(endKey)}
 }
@@ -70,7 +70,7 @@ func (x *askedContext) Value(key any) any {
 // carrying is an askedContext that carries locks.
 type carrying struct {
 	askedContext
-	locks any // what it answers for held.Key; nil: what the context does
+	locks any // its answer for held.Key; nil: the context's answer
 }
 
 // carry returns the parent of a context that ends with the caller's, and can be ended under a
@@ -84,14 +84,14 @@ func (x *carrying) Value(key any) any {
 	return x.askedContext.Value(key)
 }
 
-// endKey is what package context asks a context for, to find what ends it.
+// endKey is the key that package context asks a context for, to find the one that ends it.
 var endKey = func() any {
 	var n keyNote
 	_ = context.Cause(&n)
 	return n.key
 }()
 
-// keyNote is a context that has ended, and notes what it is asked for.
+// keyNote is a context that has ended, and notes the key that it is asked for.
 type keyNote struct {
 	context.Context
 	key any
@@ -103,11 +103,11 @@ func (n *keyNote) Value(key any) any { n.key = key; return nil }
 // Context returns a context that lasts as long as the lock: it ends when the lock is unlocked (its
 // cause is then [ErrUnlocked]) or lost (its cause Is [ErrLost], and is a [*LossError]). It has the
 // values of the ctx that Lock was called with, but neither its deadline nor its end. It carries the
-// lock: see [ErrHeld]. The first call makes it, and the first call of its Done what ends it: a lock
-// without them pays nothing for a context.
+// lock: see [ErrHeld]. The first call makes it, and the first call of its Done makes the part that
+// ends: a lock without these calls pays nothing for a context.
 //
 // Its Err looks at the clock each time. In a process that was stopped for longer than the lease,
-// and goes on, Err says so at once, which may be before Done is closed: ask Err before each write.
+// and goes on, Err says so at once. That may be before Done is closed: ask Err before each write.
 func (l Lock) Context() context.Context {
 	if l.t == nil {
 		return endedContext(context.Background(), ErrUnlocked)
@@ -136,12 +136,12 @@ func endedContext(values context.Context, cause error) context.Context {
 }
 
 // section is the context of a lock. It ends with that; the one that Do gives to its function ends
-// with the caller's context as well. What can end is made when Done is first called: it costs
-// several times as much as the lock.
+// with the caller's context as well. The part that can end is made when Done is first called: it
+// costs several times as much as the lock.
 type section struct {
 	values lockValues // the caller's values, and the lock
 
-	mu   sync.Mutex // protects what follows; locked before the partition's
+	mu   sync.Mutex // protects the fields below; locked before the partition's
 	live context.Context
 	over bool // Do has returned
 
@@ -159,8 +159,8 @@ func (s *section) Deadline() (time.Time, bool) {
 func (s *section) Done() <-chan struct{} { return s.ask().Done() }
 
 // Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood
-// still may ask before it has noticed that the lease is over: what ends the context may be later
-// than the holder's next write. So may the caller's context.
+// still may ask before it has noticed that the lease is over: the end of the context may come after
+// the holder's next write. So may the caller's context.
 func (s *section) Err() error {
 	s.mu.Lock()
 	live, over := s.live, s.over
@@ -180,8 +180,8 @@ func (s *section) Err() error {
 	return cmp.Or(s.ask().Err(), caller)
 }
 
-// Value goes by way of live once that is there: package context looks there for what ends this
-// context.
+// Value goes by way of live once that is there: package context looks there for the context that
+// ends this one.
 func (s *section) Value(key any) any {
 	if key == (held.Key{}) {
 		return &s.values

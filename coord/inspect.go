@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Process is a process of the namespace. What is not known of it is zero.
+// A Process is a process of the namespace. Its unknown fields are zero.
 type Process struct {
 	Name    string `json:"name,omitempty"`    // Options.Name
 	ID      string `json:"id,omitempty"`      // NodeInfo.ID
@@ -20,7 +20,7 @@ type Process struct {
 	PID     int    `json:"pid,omitempty"`     // on that host, or in that container
 }
 
-// A KeyInfo is what the nodes and the arbiter know of a key at some moment: see
+// A KeyInfo is the knowledge of the nodes and the arbiter about a key at some moment: see
 // [Coordinator.Inspect].
 type KeyInfo struct {
 	Key       string   `json:"key"`
@@ -140,8 +140,8 @@ func (c *Coordinator) inspect(ctx context.Context, key string) (KeyInfo, error) 
 // grant its keys yet.
 var errNotServing = errors.New("it does not serve the key's partition at present")
 
-// recorded fills in what the owner knows that the record names. One that does not serve knows no
-// holders: a hold in force has a row, or is about to get one.
+// recorded fills in the answer of the owner that the record names. An owner that does not serve
+// knows no holders: a hold in force has a row, or is about to get one.
 func (x *inspection) recorded(ctx context.Context, session string, row fallback.Row) {
 	if session == "" {
 		x.shared(ctx, row)
@@ -167,7 +167,7 @@ type inspection struct {
 	listed   func() map[string]card // by session, as the arbiter lists them
 }
 
-// seen is what one process knows of the key.
+// seen is one process's knowledge of the key.
 type seen struct {
 	Process
 	keyPart
@@ -218,7 +218,7 @@ func (x *inspection) askLink(ctx context.Context, l *link) seen {
 	return seen{Process: a.Process, keyPart: a.Keys[0]}
 }
 
-// process returns what is known of a process that does not answer.
+// process describes a process that does not answer.
 func (x *inspection) process(session string) Process {
 	k, ok := card{}, false
 	if m := x.c.cluster; m != nil {
@@ -230,7 +230,8 @@ func (x *inspection) process(session string) Process {
 	return k.process(session)
 }
 
-// list returns what the arbiter lists. Errors: ErrUnavailable.
+// list returns the cards that the arbiter lists, by session, but for those of observers. Errors:
+// ErrUnavailable.
 func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
@@ -270,7 +271,7 @@ func (x *inspection) arbiter(ctx context.Context) (fallback.State, error) {
 	return s, nil
 }
 
-// owned fills in what the owner knows, and what the processes know that it names.
+// owned fills in the answer of the owner, and those of the processes that it names.
 func (x *inspection) owned(ctx context.Context, owner seen) {
 	x.info.Owner = &owner.Process
 	if owner.err != nil {
@@ -359,7 +360,7 @@ func (x *inspection) tell(ctx context.Context, holder string, given *givenPart, 
 	}
 }
 
-// holds notes the holder. given is what its grantor knows.
+// holds notes the holder. given is its grantor's knowledge.
 func (x *inspection) holds(v seen, given *givenPart) {
 	h := &KeyHolder{Process: v.Process, Locked: v.Locked, Fence: v.Fence, Turns: v.Turns, Label: v.Label, Since: x.c.ago(v.Held)}
 	if v.err != nil {

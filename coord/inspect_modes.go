@@ -37,7 +37,7 @@ func modeOf(name string) string {
 	return ""
 }
 
-// validateName is validateKey for what nodes ask each other.
+// validateName is validateKey for the names in questions of nodes.
 func validateName(name string) error {
 	if len(name) > peerKeyMax {
 		return ErrInvalidKey
@@ -168,7 +168,7 @@ func (x *inspection) tellShared(ctx context.Context, others []string) {
 	}
 }
 
-// answered is what a process tells of the names.
+// answered is a process's answer about the names.
 type answered struct {
 	Process
 	keys []keyPart // as inspection.names

@@ -24,8 +24,8 @@ const (
 )
 
 // journal keeps the last records of level Info or above, whether or not there is a logger. Records
-// with one message leave room for those with others: what strangers have a node log does not put
-// away that it lost a lock.
+// with one message leave room for those with others: records that strangers cause do not displace
+// the record of a lost lock.
 type journal struct {
 	mu  mutex[lastRank] // protects all
 	all []Event         // the newest first
