@@ -8,12 +8,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// perRow is how much of an arbiter's time a row is reckoned to cost, with several nodes that adopt
-// at the same moment.
+// perRow is the estimated cost of a row in the arbiter's time, with several nodes that adopt at the
+// same moment.
 const perRow = 8 * time.Microsecond
 
-// adoptionOf returns when a node with so many holds that rest on owners adopts them. That takes two
-// calls, as long as calls take now, and one of them may fail.
+// adoptionOf returns when a node adopts its holds that rest on owners. holds is their number. An
+// adoption takes two calls, as long as calls take now, and one of them may fail.
 func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Adoption {
 	most, last := o.RenewEvery+2*o.CallTimeout, o.RetryEvery+o.CallTimeout
 	if o.takeover() > 0 { // owners announce no more than Valid
@@ -28,10 +28,9 @@ func adoptionOf(o *Options, took time.Duration, silent bool, holds int) lease.Ad
 	}
 }
 
-// leastGrant returns for how long an owner's grant to another node is good at least: for so long
-// that its row can be written, as [cluster.keepAdopting] does when the owner announces no more. An
-// owner that meets the arbiter and its guardians as often as it should has more than that left at
-// any time.
+// leastGrant returns how long an owner's grant to another node is good at least. That is enough to
+// write its row, as [cluster.keepAdopting] does when the owner announces no more. An owner that
+// meets the arbiter and its guardians in time has more than that left at any time.
 func (o *Options) leastGrant() time.Duration {
 	if o.takeover() > 0 {
 		return min(o.RetryEvery, o.promises().Valid()/4)
@@ -61,7 +60,7 @@ type adopting struct {
 type underway struct{ pass, claims int }
 
 // begin begins a pass, and returns its number and its claims: those of partitions that no call of
-// another pass is about. It begins none if most passes are under way already.
+// another pass is about. It begins none if there are most passes already, or no such claims.
 func (x *adopting) begin(all []claims, most int) (int, []claims) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -128,9 +127,9 @@ func (x *adopting) running() bool {
 	return x.passes > 0
 }
 
-// adoptTimeout is after how long a pass of keepAdopting goes on without the answer to a call. Where
-// there is Cluster.Takeover owners announce no more than Valid: a call that is made again has to
-// end before.
+// adoptTimeout is how long a pass of keepAdopting waits for the answer to a call before it goes on.
+// With Cluster.Takeover owners announce no more than Valid: a call that is made again has to end
+// before.
 func (o *Options) adoptTimeout() time.Duration {
 	if o.takeover() > 0 {
 		return min(o.CallTimeout, o.promises().Valid()/2)
@@ -158,9 +157,9 @@ func (x *cluster) adoptNow() {
 // hold is due, or is good after its grant.
 func (o *Options) moment() time.Duration { return min(o.RetryEvery, o.pingEvery()) / 4 }
 
-// keepAdopting gets rows for holds that their owners do not answer for any longer, until the
-// coordinator stops. It waits for a moment before it looks: a partition that is frozen is not the
-// only one, and its owner is about to write the rows.
+// keepAdopting gets rows for holds without an owner that answers for them, until the coordinator
+// stops. It waits for a moment before it looks: a partition that is frozen is not the only one, and
+// its owner is about to write the rows.
 func (x *cluster) keepAdopting() {
 	o := &x.c.opts
 	moment := o.moment()

@@ -7,12 +7,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// confirmations tracks the last confirmations of the partitions that this node owns: the earliest
-// of them. A Pong announces no deadline later than that plus the lease.
+// confirmations tracks the earliest of the last confirmations of the partitions that this node
+// owns. A Pong announces no deadline later than that plus the lease.
 type confirmations struct {
 	mu     mutex[leafRank] // protects the fields below
 	oldest time.Time
-	since  time.Time // the same of those only that began to be owned since begin
+	since  time.Time // the same, of ownerships that began since begin
 }
 
 // add is called for an ownership that begins.
@@ -40,8 +40,8 @@ func (x *confirmations) end(oldest time.Time) {
 	}
 }
 
-// noteConfirmations finds out which ownership was confirmed longest ago: this node's pongs announce
-// no later deadline than that and the lease.
+// noteConfirmations finds the oldest confirmation of an ownership: this node's pongs announce no
+// later deadline than that and the lease.
 func (c *Coordinator) noteConfirmations() {
 	if c.cluster == nil {
 		return

@@ -23,7 +23,7 @@ type attempt struct {
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
-	gave  bool         // for this try, this process has given back a hold that it kept of the key by another name
+	gave  bool         // for this try, this process has given back its kept hold of the key by another name
 	pause time.Duration
 
 	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
@@ -116,8 +116,8 @@ func (x *attempt) tellFailed(err error) error {
 	return err
 }
 
-// orLocked returns the reason why a key is not to be had, which is that it is locked if there is no
-// other.
+// orLocked returns the reason why a key is not to be had: it is locked, if there is no other
+// reason.
 func orLocked(reason error) error {
 	if reason == nil {
 		return ErrLocked

@@ -103,7 +103,7 @@ func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Wait
 	return !p.leaveQueue(k, w)
 }
 
-// answerIn is for how long a TryLock waits for an answer. A call's own error comes first, and says
+// answerIn is how long a TryLock waits for an answer. A call's own error comes first, and says
 // more.
 func (c *Coordinator) answerIn() time.Duration { return c.opts.CallTimeout * 9 / 8 }
 

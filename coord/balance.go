@@ -105,7 +105,7 @@ func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 	return lists
 }
 
-// agreed tells whether a node has the same placement as this one (rule 4).
+// agreed reports whether a node has the same placement as this one (rule 4).
 func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
 	s := x.net.Stream(n.Name)
 	if s == nil {

@@ -13,8 +13,8 @@ import (
 // from one caller to the next: it is given back when it is not used for blockIdle, or when others
 // want permits.
 //
-// A block that is wanted is shut: it has no permits for further callers. The unused ones are given
-// back at once, though others are used: the process asks for a hold of the block with as many
+// A block that is wanted is shut: it has no permits for further callers. Its unused permits are
+// given back at once, though others are used: the process asks for a hold of the block with as many
 // permits as are in use. The grantor lets it in beside the larger one, and the process then gives
 // the larger one back (see fallback.Mode.Block). So at each moment a hold has at least the permits
 // that callers have. A pool's mutex protects the fields.
@@ -68,9 +68,9 @@ type blockSpell struct {
 	watched     bool // a caller has asked whether permits are wanted
 }
 
-// blockIdle and blockLingers are for how long, and for how many Lingers, a block is kept at least
-// that is not used: callers come in bursts, and one that finds no block waits for another process.
-// A block that is wanted makes way at once.
+// blockIdle and blockLingers are how long, and how many Lingers, an unused block is kept at least:
+// callers come in bursts, and one that finds no block waits for another process. A block that is
+// wanted makes way at once.
 const (
 	blockIdle    = time.Second
 	blockLingers = 20
@@ -174,7 +174,7 @@ func (b *block) forget() {
 	p.tidy()
 }
 
-// settle is for after callers have left. The mutex is held, and free afterwards.
+// settle is called after callers have left. The mutex is held, and free afterwards.
 func (b *block) settle() {
 	b.list()
 	b.pool.counts.Local += b.pool.serve()
@@ -318,7 +318,7 @@ func (b *block) Vacate() (empty bool) {
 	return true
 }
 
-// vacated is when the partition ends the turn. The mutex is held.
+// vacated is called when the partition ends the turn. The mutex is held.
 func (b *block) vacated() {
 	b.forget()
 	c, l, began := b.pool.c, b.lock, b.spell.began
@@ -350,8 +350,8 @@ func (b *block) Stays(now lease.Moment) lease.Moment {
 	return first
 }
 
-// ended is when a lock has ended. It runs no code of the user's, as the partition's mutex is held.
-// One that was replaced by a smaller one is none of the block's.
+// ended is called when a lock has ended. It runs no code of the user's, as the partition's mutex is
+// held. One that was replaced by a smaller one is none of the block's.
 func (b *block) ended(fence uint64, cause error) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()

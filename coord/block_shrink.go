@@ -77,7 +77,7 @@ func (b *block) become(ctx context.Context, n uint32) {
 	l, err = p.c.lockName(ctx, p.key, name, false, "")
 }
 
-// became is when l has become the hold, if there is no error.
+// became is called when l has become the hold, if there is no error.
 func (b *block) became(n uint32, l Lock, err error) {
 	p := b.pool
 	p.mu.Lock()

@@ -21,9 +21,10 @@ const maxReason = 256
 // lose it.
 //
 // Errors: [ErrInvalidKey]; [ErrNotHeld]; [ErrUnavailable] as Inspect; [ErrNotBroken] if the
-// holder's process does not permit it, it or the key's owner does not answer, or the owner does not
-// serve the partition. Without a cluster only locks of this process can be broken. The remedy then
-// is to end that process: its locks are free after its SessionTTL, or Cluster.Takeover.
+// holder's process refuses or does not answer, or the key's owner does not answer or does not serve
+// the partition at present. Without a cluster only locks of this process can be broken. If a lock
+// cannot be broken, the remedy is to end the holder's process: its locks are free after its
+// SessionTTL, or Cluster.Takeover.
 func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason string) error {
 	info, err := c.Inspect(ctx, key)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A caller is the place in the program that called for a lock. Its zero value is an unknown one.
+// A caller is the place in the program that called for a lock. The zero caller is an unknown place.
 type caller struct {
 	fence uint64 // of the lock; 0 while the caller waits
 	stack [16]uintptr

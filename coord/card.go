@@ -89,7 +89,7 @@ func lasting(d time.Duration) string {
 	return d.String()
 }
 
-// registration returns the arbiter's record of a session of this process.
+// registration returns the data that the arbiter keeps of a session of this process.
 func (c *Coordinator) registration() fallback.Registration {
 	k := card{Name: c.opts.Name, Host: hostName(), PID: os.Getpid()}
 	if x := c.cluster; x != nil {

@@ -88,7 +88,8 @@ func (c *Coordinator) inline(ctx context.Context) bool {
 // briefly is how long a call may take that a caller makes by itself.
 func (c *Coordinator) briefly() time.Duration { return c.opts.CallTimeout / 20 }
 
-// queueCalls is for how many times CallTimeout a call waits for a connection while many others are under way.
+// queueCalls is how many times CallTimeout a call waits for a connection while many others are
+// under way.
 const queueCalls = 4
 
 // first makes the first request, after the release that sendAhead sends, and leaves the rest to a

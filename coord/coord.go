@@ -21,7 +21,7 @@
 //
 // # Methods of a Coordinator
 //
-// docs/which.md of the repository tells their purposes.
+// docs/which.md of the repository names the purpose of each.
 //
 //   - One key: [Coordinator.Do], [Coordinator.Lock], [Coordinator.TryLock],
 //     [Coordinator.LockFor], [Coordinator.DoNested].
@@ -187,7 +187,7 @@ type life struct {
 
 // New attaches to the arbiter and opens a session. It blocks until that is done or has failed, or
 // until ctx ends. If ctx has no deadline and the server does not answer, New gives up after 10 s,
-// or five times Options.CallTimeout if longer; where it waits for other sessions
+// or five times Options.CallTimeout if that is longer; where it waits for other sessions
 // ([fallback.ErrWait]), after Grace and a few seconds. ctx limits only the start: the coordinator
 // lives until [Coordinator.Close]. opts may be nil.
 //
@@ -258,12 +258,12 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 	return c, nil
 }
 
-// starting is for how long New may try. Formatting a namespace takes a server longer than any other
+// starting is how long New may try. Formatting a namespace takes a server longer than any other
 // call.
 func (o *Options) starting() time.Duration { return max(10*time.Second, 5*o.CallTimeout) }
 
-// waiting is for how long New may try from when it is told to wait. That a session has ended is
-// known after its time to live, which is less than Grace, by the store's clock or this process's.
+// waiting is how long New may try once it is told to wait. The end of a session is known after its
+// time to live, by the store's clock or this process's. That time is less than Grace.
 func (c *Coordinator) waiting() time.Duration {
 	grace := c.opts.Grace
 	if c.remote.ns != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A DeadlockError is why a caller was sent away that waited for a lock: callers waited for each
-// other in a circle, and this one had come last. The locks that it has are as they were: it gives
-// them back for the others to go on, and begins anew. See Options.DeadlockAfter.
+// A DeadlockError is the reason why a waiting caller was sent away: callers waited for each other
+// in a circle, and this one had come last. The locks that it has are as they were: it gives them
+// back for the others to go on, and begins anew. See Options.DeadlockAfter.
 type DeadlockError struct {
 	Key   string         // the key that the caller waited for
 	Cycle []DeadlockWait // each waits for a lock of the next one, and the last one for a lock of the first, which is the caller

@@ -10,16 +10,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// giving has the Demotes that are under way of partitions which are given back by lists.
+// giving has the Demotes under way, of partitions that are given back by lists.
 type giving struct {
 	mu    mutex[leafRank] // protects the fields below
 	begun []time.Time     // in order
 	ended time.Time       // the last one that is over
 }
 
-// overdue returns when the last one was begun that is not answered in time, where n at a time are
-// begun: as there are more, it has made room for another one ([spread]). Where others were answered
-// since, a part of the arbiter does not answer, and there is none.
+// overdue returns when the last overdue Demote was begun. n are begun at a time: where there are
+// more, an overdue one has made room for another one ([spread]). Where others were answered since,
+// only a part of the arbiter does not answer, and there is none.
 func (x *giving) overdue(n int) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	}
 }
 
-// endDemote is when no call of Demote is under way any more.
+// endDemote is called when no call of Demote is under way any more.
 func (p *partition) endDemote(x lease.Frozen, demoted, stale bool, sent time.Time) {
 	var a after
 	now := p.lock()
@@ -132,9 +132,8 @@ func (p *partition) endDemote(x lease.Frozen, demoted, stale bool, sent time.Tim
 	p.c.cluster.yours(p.Number())
 }
 
-// demoting returns how long Demote with so many rows may take: one more CallTimeout for each 1,000
-// of them, up to four in all. To encode and send them takes a busy machine longer than the arbiter
-// needs.
+// demoting returns how long Demote may take: a CallTimeout, and one more for each 1,000 rows, up to
+// four in all. To encode and send them takes a busy machine longer than the arbiter needs.
 func (o *Options) demoting(rows int) time.Duration {
 	return o.CallTimeout * time.Duration(min(1+rows/1000, 4))
 }

@@ -52,7 +52,7 @@ func (x *cluster) keepDoubting() {
 	}
 }
 
-// lonely has the partitions that are given back as a holder cannot be asked.
+// lonely has the partitions that are given back because a holder cannot be asked.
 type lonely struct {
 	giving
 	busy atomic.Bool // some are being given back
@@ -138,7 +138,7 @@ func (x *doubts) all() []doubt {
 	return list
 }
 
-// clearDoubts releases the doubted holds that this process has not got, and is not about to get.
+// clearDoubts releases the due requests that are no hold of this process, and cannot become one.
 func (c *Coordinator) clearDoubts() {
 	now := c.now()
 	for _, d := range c.debts.doubts.due(now) {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// after has the deferred effects of events, and the streams with frames of them. It may serve
+// after has the deferred effects of events, and the streams that carry their frames. It may serve
 // several partitions, one after the other.
 type after struct {
 	lease.Effects
@@ -140,7 +140,7 @@ func (c *Coordinator) tellLosses(losses []lease.Loss) {
 	}
 }
 
-// lossOf returns the error that a loss is told by.
+// lossOf returns the error of a loss.
 func lossOf(l *lease.Loss) *LossError {
 	return &LossError{Key: namedKey(l.Key), Fence: Fence(l.Fence), Cause: LossCause(l.Cause), Reason: l.Why}
 }

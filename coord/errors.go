@@ -50,7 +50,8 @@ var (
 	ErrNotHeld = errors.New("coord: no caller has the lock with that token")
 
 	// ErrNotBroken: the process that has the lock does not permit it (Options.Unbreakable), is of
-	// an older version, or could not be asked; or the owner of the key could not.
+	// an older version, or could not be asked; or the owner of the key could not, or does not serve
+	// its partition.
 	ErrNotBroken = errors.New("coord: the lock was not broken")
 )
 
@@ -90,8 +91,7 @@ func (c LossCause) String() string {
 	return fmt.Sprintf("LossCause(%d)", uint8(c))
 }
 
-// A LossError is how ErrLost is told: errors.Is(err, ErrLost) holds, and errors.As finds this, with
-// the reason.
+// A LossError is an ErrLost with its reason: errors.Is(err, ErrLost) holds, and errors.As finds it.
 type LossError struct {
 	Key   string
 	Fence Fence // of the lock that was lost

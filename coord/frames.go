@@ -63,7 +63,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	a.do(x.c)
 }
 
-// told lets a frame of another node happen.
+// told carries out a frame of another node.
 func (p *partition) told(l *link, f *peer.Frame, a *after) {
 	switch f.Kind {
 	case peer.Request:
@@ -151,8 +151,8 @@ func sound(f *peer.Frame) bool {
 	return f.Count > 0 && t.Epoch() == f.Epoch && uint64(t.Seq())+uint64(f.Count)-1 <= math.MaxUint32
 }
 
-// storable tells whether the arbiter can keep a hold of such a session in a row, which is a text of
-// words. With one that it cannot, the partition's rows could not be read any more.
+// storable reports whether the arbiter can keep a hold of the session in a row, which is a text of
+// words. With any other session, the partition's rows could not be read any more.
 func storable(session []byte) bool {
 	for _, c := range session {
 		if c <= ' ' || c > '~' {
@@ -162,8 +162,8 @@ func storable(session []byte) bool {
 	return len(session) > 0
 }
 
-// identity is that of a request or hold in a frame of the other node's. It also reports whether it
-// is of the node's session.
+// identity returns the identity of a request or hold in a frame of the other node. It also reports
+// whether that is of the node's session.
 func (l *link) identity(f *peer.Frame) (id fallback.Identity, current bool) {
 	session := l.Session()
 	if current = session == string(f.Session); !current { // compared without allocation

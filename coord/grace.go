@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// graceSince tells whether Grace began after a moment.
+// graceSince reports whether Grace began after a moment.
 func (x *sessions) graceSince(t time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -55,8 +55,8 @@ func (x *sessions) graces() (grace, other time.Time) {
 	return x.grace, x.other
 }
 
-// settledBy is when the server before is silent, of each partition that was seen in Grace: in the
-// past outside of Grace.
+// settledBy returns when the server before is silent for each partition that was seen in Grace. It
+// is in the past outside of Grace.
 func (x *sessions) settledBy() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -105,14 +105,14 @@ func (c *Coordinator) graceTime() time.Duration {
 	return c.opts.Grace
 }
 
-// silence is for how long a deposed server may answer: delta of the rules.
+// silence returns how long a deposed server may answer: delta of the rules.
 func (c *Coordinator) silence() time.Duration {
 	return min(c.graceTime()-c.opts.SessionTTL-c.opts.Margin, c.opts.Margin)
 }
 
-// settles returns for how long the server before may still answer. left is the rest of a
-// partition's Grace. It may until that is delta and M old, as the server's clock may have made a
-// step of M. It is not above 0 after that, and outside of Grace. This process needs the shortest
+// settles returns how long the server before may still answer: until a partition's Grace is delta
+// and M old, as the server's clock may have made a step of M. left is the rest of that Grace. The
+// result is not above 0 after that time, and outside of Grace. This process needs the shortest
 // Grace that another one may have begun, also while the namespace's is changed ([fallback.Terms]).
 func (c *Coordinator) settles(left time.Duration) time.Duration {
 	if left == 0 {
@@ -129,8 +129,8 @@ func (c *Coordinator) fresh(r fallback.Renewal) bool {
 	return c.settles(r.Grace) > 0 && (x.met.IsZero() || r.Server != x.name || c.since(x.met) < c.silenced())
 }
 
-// silenced is how long to wait, by this process's clock, until a deposed server is silent: that
-// clock may be fast.
+// silenced returns how long to wait, by this process's clock, until a deposed server is silent:
+// that clock may be fast.
 func (c *Coordinator) silenced() time.Duration {
 	t, m := float64(c.opts.SessionTTL), float64(c.opts.Margin)
 	return time.Duration(float64(c.silence()) * t / (t - m))
@@ -145,8 +145,8 @@ func (c *Coordinator) stamp() fallback.Stamp {
 	return fallback.Stamp{Session: s.ID, Seen: s.seen.last()}
 }
 
-// graceLasts is for how long a caller waits in Grace before it asks again, if so much of it is
-// left.
+// graceLasts returns how long a caller waits in Grace before it asks again. left is the rest of
+// Grace.
 func (c *Coordinator) graceLasts(left time.Duration) time.Duration {
 	most := c.opts.RenewEvery
 	if s := c.sessions.current(); s != nil && s.rounds != nil {

@@ -72,7 +72,7 @@ func (g *guarded) due(now time.Time) bool {
 	return true
 }
 
-// untilDue returns how long that is from now. g.mu is held.
+// untilDue returns the time until due. g.mu is held.
 func (g *guarded) untilDue(now time.Time) time.Duration {
 	return g.times.Promise/looksPerPromise - now.Sub(g.contact.pinged)
 }
@@ -176,9 +176,9 @@ func (g *guarded) ask(now time.Time, at guardians.Instant) bool {
 	return asks
 }
 
-// deaf reports whether none is left that could guard this node, which has heard nothing of the
-// arbiter since it noticed. Its requests may be executed all the same: a session that gave its
-// guardians up then would be buried by none, and yet end for want of an answer. The renewal that
+// deaf reports whether no session is left to guard this node, and this node has heard nothing of
+// the arbiter since it noticed. Its requests may be executed all the same: a session that then gave
+// up its guardians would be buried by none, and yet end for want of an answer. The renewal that
 // tells is wanted as soon as all answers are overdue, and not when all guardians count as gone:
 // another one, for the set without them, has to be answered after it while the last promise lasts.
 // g.mu is held.
@@ -232,7 +232,7 @@ func (g *guarded) leave() {
 	out.flush()
 }
 
-// burials returns those that no call is under way for. g.mu is held.
+// burials returns the burials that no call is under way for. g.mu is held.
 func (g *guarded) burials() (list []guardians.Burial) {
 	for _, b := range g.guard.Burials() {
 		if !g.burying[b.Ward] {

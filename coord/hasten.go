@@ -67,7 +67,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 	return true
 }
 
-// lasts is for how long no other round begins: that of a process that has crashed is over then. A
+// lasts returns how long no other round begins: the round of a crashed process is over then. A
 // session with many rows to reclaim has not spoken before, and would begin again with another one.
 func (x *rounds) lasts() time.Duration {
 	c := x.c
@@ -138,7 +138,7 @@ func (x *rounds) end(ctx context.Context, after string) {
 	}
 }
 
-// graces returns the named Graces that partitions are in. sure says that all were looked at.
+// graces returns the named Graces that partitions are in. sure reports whether all were looked at.
 func (x *rounds) graces(ctx context.Context) (all []fallback.NamedGrace, sure bool) {
 	c := x.c
 	every := make([]uint32, len(c.parts))
@@ -224,7 +224,7 @@ func (x *rounds) endGraces(ctx context.Context, graces []fallback.NamedGrace) (e
 	return ended, failed
 }
 
-// find reads partitions, and returns those that are in Grace. sure says that all have answered.
+// find reads partitions, and returns those that are in Grace. sure reports whether all were read.
 func (x *rounds) find(ctx context.Context, all []uint32) (inGrace []uint32, sure bool) {
 	c := x.c
 	var work sync.WaitGroup

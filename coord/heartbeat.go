@@ -36,7 +36,7 @@ func (l *link) pinged(f *peer.Frame) {
 	_ = l.s.Send(&peer.Frame{Kind: peer.Pong, Ping: f.Ping, Left: millis(l.x.answersFor(now)), Token: l.x.ring.View().Fingerprint()})
 }
 
-// millis rounds down: an announced time must not be too long.
+// millis rounds down: an announced time must not exceed the real one.
 func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Milliseconds()) }
 
 func (l *link) ponged(f *peer.Frame) {
@@ -102,8 +102,8 @@ func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) 
 	return at.Add(time.Duration(left) * time.Millisecond), pongs
 }
 
-// Announced returns until when the owner answers for a hold that was granted when there had been so
-// many pongs.
+// Announced returns until when the owner answers for a hold. pongs is their number when it was
+// granted.
 func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
 		return last.validUntil
@@ -111,7 +111,7 @@ func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 	return first
 }
 
-// Offer is the part of a grant that says for how long it is good.
+// Offer returns the part of a grant that tells how long it is good.
 func (l *link) Offer(deadline time.Time) (ping, left uint32, heard time.Time) {
 	l.mu.Lock()
 	ping, heard = l.beat.heard, l.beat.heardAt

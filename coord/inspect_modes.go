@@ -100,7 +100,7 @@ func (x *reading) readers() int {
 	return n
 }
 
-// labels returns the labels of callers that share the lock, sorted, so many at most.
+// labels returns the labels of callers that share the lock, sorted, mostWaiters at most.
 func (x *reading) labels() (all []string) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
