@@ -19,9 +19,10 @@ var labelled atomic.Bool
 
 // WithLabel returns a context that names the caller of [Coordinator.Lock], RLock, their variants,
 // Share, and [Semaphore.Acquire], such as "checkout 8123". [Coordinator.Inspect], Held and Top show
-// the label while the caller waits for a lock and while it has it, Held and Top one of those of
-// readers. A longer label than [MaxLabel] is cut. A lock with a label costs several times as much
-// as one without. Labels go to the other nodes of the cluster on request: keep secrets out of them.
+// the label while the caller waits for a lock and while it has it. Of several readers' labels Held
+// and Top show one. A longer label than [MaxLabel] is cut. A lock with a label costs several times
+// as much as one without. Labels go to the other nodes of the cluster on request: keep secrets out
+// of them.
 func WithLabel(ctx context.Context, label string) context.Context {
 	if len(label) > MaxLabel {
 		label = label[:MaxLabel]

@@ -14,7 +14,7 @@ import (
 // and pace whether a contender makes its first call in the caller's goroutine. answers, goOn and
 // answered are for calls that renew, verify, reclaim and release.
 type health struct {
-	mu     mutex[leafRank] // protects what follows
+	mu     mutex[leafRank] // protects the fields below
 	took   time.Duration
 	silent bool // the last call was not answered
 
@@ -50,8 +50,8 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 	c.calledMany(op, 1, failed, start, err)
 }
 
-// calledMany is called for calls that were sent in one go, of which some have failed. One that was
-// cancelled is not counted: it says nothing about the arbiter.
+// calledMany counts n calls that were sent in one go, and the failed ones among them. A cancelled
+// one is not counted: it says nothing about the arbiter.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
 	took := c.since(start)
 	if op == OpRenew {

@@ -17,8 +17,8 @@ import (
 // the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
 // functions that [Share] runs heed their contexts.
 //
-// It returns nil if everything was given back, and else an error that says what was not; that
-// expires with the session. Further calls wait for the first and return the same.
+// It returns nil if everything was given back. Otherwise it returns an error that names the rest,
+// which expires with the session. Further calls wait for the first and return the same.
 func (c *Coordinator) Close(ctx context.Context) error {
 	if c.life.closes.CompareAndSwap(false, true) { // no sync.Once: time stands still in a bubble of testing/synctest while a goroutine waits for one
 		defer close(c.life.closed)
@@ -37,8 +37,8 @@ func (c *Coordinator) Close(ctx context.Context) error {
 
 var errCloseBroken = errors.New("coord: Close: it did not come to its end: a function of Options.Trace, or the Logger, panicked or ended its goroutine")
 
-// abandon ends what Close has left, if a function of the caller's has broken it off. The session
-// expires.
+// abandon ends the goroutines and closes the connections if a function of the caller's has broken
+// Close off. The session expires.
 func (c *Coordinator) abandon() {
 	if c.life.closeErr != errCloseBroken {
 		return
@@ -79,7 +79,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 	if c.cluster != nil {
 		c.cluster.farewell(ctx)
 	}
-	// The contenders that were waiting give up, and what they leave behind is released.
+	// The waiting contenders give up, and their leftovers are released.
 	c.life.stop(ErrClosed)
 	c.awaitGoroutines()
 	// The session is not renewed any more, and to say that the node leaves may take for longer than
@@ -103,8 +103,8 @@ func (c *Coordinator) close(ctx context.Context) error {
 }
 
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could
-// not, or could not have before they lapsed: others must not get them before what this node has
-// announced has passed. why is of the first.
+// not. One that it let go of before counts as well, until the deadlines that this node has
+// announced have passed. why is of the first.
 func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	x.self.leaving.Store(true)
 	_ = x.ring.SetState(ring.Leaving)
@@ -153,9 +153,9 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	return failed, why
 }
 
-// unplaced waits until this node's own ring is without it, so that each partition that is given
-// back can be offered to the node that is next. It takes the ring a moment; it is not waited for
-// any longer than that.
+// unplaced waits until this node's own ring is without it. Then each partition that is given back
+// can be offered to the next node. It takes the ring a moment; it is not waited for any longer than
+// that.
 func (x *cluster) unplaced() {
 	timer := time.NewTimer(unplacedWithin)
 	defer timer.Stop()
@@ -191,9 +191,9 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 }
 
 // farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout
-// at most. What they have sent until they knew that this node serves nothing any more has been read
-// then: a hold that was given back meanwhile may have got a row, which is this node's to remove.
-// And it asks once more: what this node has said to that has left it then.
+// at most. By then this node has read their messages from before they knew that it serves nothing
+// any more: a hold that was given back meanwhile may have got a row, which is this node's to
+// remove. And it asks once more: by then this node's answers to those messages have left it.
 func (x *cluster) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
@@ -226,7 +226,7 @@ func (x *cluster) pingToPart() (parted []chan struct{}) {
 	return parted
 }
 
-// lastReleases gives back what is left, when no goroutine is left to do it.
+// lastReleases gives back the remaining holds, when no goroutine is left to do it.
 func (c *Coordinator) lastReleases() error {
 	if c.remote.ns == nil {
 		return nil
@@ -234,7 +234,7 @@ func (c *Coordinator) lastReleases() error {
 	for _, d := range c.debts.doubts.all() {
 		c.debts.releases.add(d.p.ReleaseOf(d.key, d.id))
 	}
-	if c.sessions.current() == nil { // what is left has ended with its session
+	if c.sessions.current() == nil { // the rest has ended with its session
 		return nil
 	}
 	if err := c.flushReleases(); err != nil {

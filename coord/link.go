@@ -22,13 +22,13 @@ type link struct {
 	asks     asks
 	observer bool // the other side only asks questions
 
-	mu   mutex[linkRank] // protects what follows
+	mu   mutex[linkRank] // protects the fields below
 	says statements
 	ring uint64 // fingerprint of the other's placement
 	beat heartbeat
 }
 
-// statements are what the other node has said of its sessions' holds. Each makes this node look at
+// statements are the other node's statements of its sessions' holds. Each makes this node look at
 // all partitions: there is one for each session, and one more after it, when the node has none. The
 // link's mutex protects it.
 type statements struct {
@@ -70,8 +70,8 @@ type heartbeat struct {
 	answeredAt time.Time     // when the last ping of either kind was answered
 }
 
-// answer is until when the other node answers for what it has granted, and how many such answers
-// there were with it.
+// An answer is the time until which the other node answers for its grants, and the number of such
+// answers up to this one.
 type answer struct {
 	validUntil time.Time
 	pongs      uint64

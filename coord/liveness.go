@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// liveness is what this process knows about the sessions that are in its way. It outlives the
-// single request, so that callers that only try, or wait for a moment, find out in the end that a
-// holder is dead.
+// liveness is this process's knowledge of the sessions that are in its way. It outlives the single
+// request: so callers that only try, or wait for a moment, learn in the end that a holder is dead.
 type liveness struct {
 	mu mutex[leafRank] // protects m
 	m  map[string]*verdict
@@ -28,10 +27,10 @@ type verdict struct {
 // maxVerdicts is when to forget about those that have not been in the way for a while.
 const maxVerdicts = 256
 
-// ask tells whether a session is known to be dead, and if not, after what time it may be. It never
-// blocks: what is not known is asked in the background, once for all keys that the session is in
-// the way of, and not again before it can have changed. If a call is under way then, and it turns
-// out to be dead, a, which may be nil, is poked.
+// ask reports whether a session is known to be dead, and if not, returns the time until it may be.
+// It never blocks: it asks in the background, once for all keys that the session is in the way of.
+// It does not ask again before the answer can have changed. If a call is under way then, and the
+// session turns out to be dead, a, which may be nil, is poked.
 func (x *liveness) ask(a *contender, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -90,7 +89,7 @@ func (x *liveness) find(c *Coordinator, session string, s *verdict) {
 	c.called(OpDead, start, err)
 }
 
-// found notes what the arbiter has answered.
+// found notes the arbiter's answer.
 func (x *liveness) found(c *Coordinator, session string, s *verdict, l fallback.Liveness, err error) {
 	x.mu.Lock()
 	s.again = c.now().Add(c.opts.RetryEvery)

@@ -28,32 +28,32 @@ type Lock struct {
 // process exclude each other as those of two processes do; callers of Lock in one process are
 // served in order of arrival. Readers of the process that came before may come after them, and the
 // other way round, by Handoff.MaxHold: see [Coordinator.RLock]. A lock is not reentrant: with the
-// context of a lock of the same key ([Lock.Context], or what Do gives to its function) Lock returns
-// [ErrHeld] at once. So a goroutine that is to wait for the lock's end needs another context. Two
-// callers that lock two keys in two orders wait for each other: lock several keys by
+// context of a lock of the same key ([Lock.Context], or the one that Do gives to its function) Lock
+// returns [ErrHeld] at once. So a goroutine that is to wait for the lock's end needs another
+// context. Two callers that lock two keys in two orders wait for each other: lock several keys by
 // [Coordinator.LockAll].
 //
 // ctx limits the wait, not the lock. The lock lasts until Unlock, however long that takes, or until
 // it is lost: see [Lock.Context].
 //
-// Without a cluster, the goroutine that calls Lock makes the first request to the arbiter by
-// itself, if the arbiter's client heeds deadlines (see [fallback.Prompter]) and the arbiter has
-// answered fast before; and before that the key's release, if it was unlocked just now and is not
-// kept (Handoff.Linger). It does not notice that ctx is cancelled before these calls are over, each
-// after a twentieth of Options.CallTimeout at the latest.
+// Without a cluster, the goroutine that calls Lock may make the first request to the arbiter by
+// itself. It does so if the arbiter's client heeds deadlines (see [fallback.Prompter]) and the
+// arbiter has answered fast before. Before that it sends the key's release, if the key was unlocked
+// just now and is not kept (Handoff.Linger). It does not notice that ctx is cancelled before these
+// calls are over, each after a twentieth of Options.CallTimeout at the latest.
 //
 // Errors: [ErrInvalidKey]; ctx's own if it has ended before; or a [*WaitError] that matches
 // [ErrClosed], [ErrHeld], [ErrDeadlock] (with Options.DeadlockAfter) or [ErrObserver] (with
-// Options.Observe); or one that matches ctx.Err() and says by [ErrLocked] or [ErrUnavailable] what
-// it was that took so long: look by errors.Is, not ==. A server that refuses to grant locks
+// Options.Observe); or one that matches ctx.Err(), and [ErrLocked] or [ErrUnavailable] as the
+// reason of the long wait: look by errors.Is, not ==. A server that refuses to grant locks
 // (maxmemory, permissions) is reported at once, as [ErrUnavailable] and [fallback.ErrRefused].
 func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) {
 	err = c.lock(ctx, key, false, &l)
 	return l, err
 }
 
-// TryLock is Lock for callers that do not want to wait for others: if the key is not free it
-// returns [ErrLocked] at once, and if the arbiter cannot be asked or may not grant,
+// TryLock is Lock for callers that do not want to wait for others. If the key is not free it
+// returns [ErrLocked] at once. If the arbiter cannot be asked or may not grant, it returns
 // [ErrUnavailable], soon after Options.CallTimeout at the latest. Both come as a [*WaitError]; the
 // other errors are Lock's.
 //
@@ -68,7 +68,7 @@ func (c *Coordinator) TryLock(ctx context.Context, key string) (l Lock, err erro
 	return l, err
 }
 
-// validateOwn is validateKey for what callers pass. Keys that begin with NUL are the semaphores'.
+// validateOwn is validateKey for the keys of callers. Keys that begin with NUL are the semaphores'.
 func validateOwn(key string) error {
 	if strings.HasPrefix(key, semaphorePrefix) {
 		return fmt.Errorf("%w: a key must not begin with NUL", ErrInvalidKey)
@@ -205,9 +205,9 @@ func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.D
 // Key returns the key that was locked.
 func (l Lock) Key() string { return l.key }
 
-// Fence returns the lock's fencing token. It is larger than that of every lock of the key that was
-// granted before, by any process, also if the arbiter failed over or lost its data in between. It
-// is less than 2^63 until the year 2068.
+// Fence returns the lock's fencing token. It is larger than that of every earlier lock of the key,
+// by any process: also if the arbiter failed over or lost its data in between. It is less than 2^63
+// until the year 2068.
 func (l Lock) Fence() Fence { return Fence(l.fence) }
 
 // is reports whether two locks are the same one. Comparing them by == compares the contexts of

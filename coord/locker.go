@@ -10,10 +10,10 @@ import (
 // WithLocker returns a context for one task that takes locks by several calls, of Lock, RLock or
 // their variants, one after another. Permits of a semaphore are no such locks. Each lock that it
 // takes with the context counts as carried by it, as if all calls had the context of the lock
-// before ([Lock.Context]): so a call for a key that the task has already returns [ErrHeld], and a
-// circle of tasks that wait for each other is found (Options.DeadlockAfter). Goroutines that wait
-// at the same time need a context each, as what one of them waits for is not in the way of another.
-// A lock with such a context costs several times as much as one without.
+// before ([Lock.Context]): so a call for a key that the task has already returns [ErrHeld]. A
+// circle of tasks that wait for each other is found as well (Options.DeadlockAfter). Goroutines
+// that wait at the same time need a context each, as the wait of one does not hold up another. A
+// lock with such a context costs several times as much as one without.
 func WithLocker(ctx context.Context) context.Context {
 	if !labelled.Load() {
 		labelled.Store(true)
@@ -23,7 +23,7 @@ func WithLocker(ctx context.Context) context.Context {
 
 // A locker is a task, with the locks that it has taken.
 type locker struct {
-	mu     mutex[lastRank] // protects what follows, and is held for no call of another type
+	mu     mutex[lastRank] // protects the fields below, and is held for no call of another type
 	locks  []carriedLock   // only appended to, or replaced
 	tidied int             // how often it was replaced
 	fewer  int             // when there are as many, those that have ended are left out
@@ -79,9 +79,9 @@ func (x *locker) inForce() []carriedLock {
 	return locks
 }
 
-// tidy leaves out what has ended, and returns the rest, which the caller must not change. It asks
-// the locks without the mutex, as that takes those of package coord and reads the clock; locks that
-// come meanwhile stay.
+// tidy leaves out the locks that have ended, and returns the rest, which the caller must not
+// change. It asks the locks without the mutex, as that takes those of package coord and reads the
+// clock; locks that come meanwhile stay.
 func (x *locker) tidy() []carriedLock {
 	x.mu.Lock()
 	before, tidied := x.locks, x.tidied
@@ -122,7 +122,8 @@ func took(ctx context.Context, l carriedLock) {
 	}
 }
 
-// chained returns what a context answers for [held.Key] that carries locks, nil if there are none.
+// chained returns the answer for [held.Key] of a context that carries the locks, nil if there are
+// none.
 func chained(outer context.Context, locks []carriedLock) any {
 	if len(locks) == 0 {
 		return nil
@@ -153,7 +154,7 @@ func (x *chainContext) Value(key any) any {
 }
 
 // carried returns the locks of this coordinator that a context carries and that are in force, each
-// once. What callers lend to the flight of Share that it belongs to is left out: see stuckWait.has.
+// once. Locks that callers lend to the context's flight of Share are left out: see stuckWait.has.
 func (c *Coordinator) carried(ctx context.Context) (all []carriedLock) {
 	for {
 		h, ok := ctx.Value(heldKey).(holder)

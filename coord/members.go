@@ -14,14 +14,14 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// members is what the arbiter says of the cluster's nodes. Only they are dialled, get partitions,
-// and are believed on a stream.
+// members is the arbiter's list of the cluster's nodes. Only they are dialled, get partitions, and
+// are believed on a stream.
 type members struct {
 	x    *cluster
 	poke chan struct{} // capacity 1: the arbiter is to be asked
 	turn chan struct{} // capacity 1: held by the one caller that asks
 
-	mu        mutex[leafRank]      // protects what follows
+	mu        mutex[leafRank]      // protects the fields below
 	nodes     map[string]*member   // by name
 	observers map[string]card      // observers, by name, where they are sessions
 	dead      map[string]time.Time // when the last session of a node was said to be dead, if it has had no other since
@@ -199,7 +199,7 @@ func (m *members) has(node string) bool {
 	return ok || !guard.Listed
 }
 
-// card returns what the node has published.
+// card returns the card that the node has published.
 func (m *members) card(node string) (card, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,8 +320,8 @@ func (m *members) leaves(node string) bool {
 
 var errUnlisted = errors.New("the arbiter lists no session of it: it may have just started, or uses another server or a copy of the data")
 
-// verify reports, as an error, that the other side of a connection is not the node that it says it
-// is. If that cannot be told from what is known it waits for one answer of the arbiter's.
+// verify reports, as an error, that the other side of a connection is not the node that it claims
+// to be. If the lists so far do not settle that, it waits for one answer of the arbiter's.
 func (m *members) verify(node string, state *tls.ConnectionState) error {
 	if isObserver(node) {
 		return m.x.verifyObserver(node, state)
@@ -368,9 +368,9 @@ func (m *members) await(check func(fresh bool) error) error {
 }
 
 // discover returns the gossip addresses that are registered at the arbiter. It asks unless all
-// nodes are here, and the addresses that it found last are theirs: as many may be here as then, of
-// which one has left since. Nor is any missed: one that was killed may have another at its address
-// by now.
+// nodes are here, and the addresses that it found last are theirs: as many may be here as then,
+// although one has left since. Nor is any missed: one that was killed may have another at its
+// address by now.
 func (x *cluster) discover(ctx context.Context) ([]string, error) {
 	if n := x.heard.registered.Load(); n > 0 { // else there may be no ring yet
 		here := map[string]bool{x.ring.Gossip(): true}
@@ -447,7 +447,7 @@ var errBuried = errors.New("coord: the arbiter says that the node's session is d
 // acquires the session's partitions that should be this node's, as takeable lists them. The ring
 // says which those are. Without takeover that is all: the gossip misses the session's node sooner
 // or later. With takeover that node is no member any more, unless it has another session, so that
-// the ring is without it at once. What waits for it asks again.
+// the ring is without it at once. Waiters that had no stream to that node ask again.
 func (x *cluster) died(session string) {
 	if x.c.opts.takeover() == 0 {
 		x.poke()

@@ -60,7 +60,8 @@ func (c *Coordinator) nested(ctx context.Context, key string, fn func(ctx contex
 //
 // DoNested under a lock for reading returns [ErrHeld]: a read lock is never made a write lock.
 //
-// What is said of fn's context, of errors and of an outer lock that ends there holds here, too.
+// The rules of DoNested for fn's context, for errors and for an outer lock that ends hold here,
+// too.
 func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx context.Context, token Fence) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return ended(ctx)
@@ -79,7 +80,7 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 }
 
 // enclosingReader returns the innermost read lock of the key that ctx carries and that is in force,
-// the zero one if there is none, and what ends with it.
+// the zero one if there is none. It also returns the contexts that the use of it ends with.
 func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock, []context.Context) {
 	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)
@@ -152,7 +153,7 @@ func (x nest) await(ctx context.Context) bool {
 // run runs a function under the lock. The caller has the turn, and has given it back afterwards.
 func (x nest) run(ctx context.Context, fn func(ctx context.Context, l Lock) error) error {
 	defer func() { <-x.turns }()
-	turn, over := context.WithCancelCause(context.Background()) // what nests in this has the lock as long as this has the turn
+	turn, over := context.WithCancelCause(context.Background()) // functions nested in this one have the lock as long as it has the turn
 	defer over(ErrUnlocked)
 	inner, end := held.Under(&nestedContext{before(ctx), nest{x.l, make(chan struct{}, 1), append(slices.Clip(x.ends), turn)}}, x.ends...)
 	defer end(ErrUnlocked)
@@ -185,8 +186,8 @@ type nesting struct {
 	turns chan struct{} // capacity 1
 }
 
-// turns returns what the functions take turns by that nest in the lock itself, nil if it is not in
-// force.
+// turns returns the channel for the turns of functions that nest in the lock itself, nil if it is
+// not in force.
 func (l Lock) turns() chan struct{} {
 	ctx := l.Context() // which the turn keeps as long as it runs
 	if ctx.Err() != nil {
@@ -221,7 +222,7 @@ func (n *nestedContext) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// A holder is what a context answers for [held.Key]: a lock that the caller holds, and the context
+// A holder is a context's answer for [held.Key]: a lock that the caller holds, and the context
 // around it, which may carry more locks. Package middleware has an implementation of its own.
 type holder interface {
 	Held() (l Lock, outer context.Context)

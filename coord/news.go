@@ -9,11 +9,10 @@ import (
 )
 
 // Watch returns a channel that gets a value after each [Coordinator.Announce] of the key, in any
-// process of the namespace, and after each moment at which an announcement may have been missed.
-// Several of these may be one value. So a caller reads what it watches, waits for a value, and
-// reads again. Announcements are hints: where the arbiter is no [fallback.Announcer] none arrives,
-// so a caller has a timer as well. Nothing is sent to a channel after stop, which may be called
-// often.
+// process of the namespace. It also gets one whenever an announcement may have been missed. Several
+// of these may be one value. So a caller reads the watched data, waits for a value, and reads
+// again. Announcements are hints: where the arbiter is no [fallback.Announcer] none arrives, so a
+// caller has a timer as well. Nothing is sent to a channel after stop, which may be called often.
 func (c *Coordinator) Watch(key string) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	c.tells.news.mu.Lock()
@@ -95,10 +94,10 @@ func nudge(ch chan struct{}) {
 	}
 }
 
-// ExpectLong says that long waits for the key, and long holds of it, are expected in this process,
-// also of readers, and of a semaphore of that key, until stop is called: no records are written of
-// them (Options.LongWait, Options.LongHold), the waits do not count for Stats.LongestWait, and Top
-// marks them (KeySummary.Expected).
+// ExpectLong says that long waits for the key, and long holds of it, are expected in this process
+// until stop is called. Readers, and a semaphore of that key, are included. No records are written
+// of them (Options.LongWait, Options.LongHold), the waits do not count for Stats.LongestWait, and
+// Top marks them (KeySummary.Expected).
 func (c *Coordinator) ExpectLong(key string) (stop func()) {
 	c.tells.expected.add(key, 1)
 	return sync.OnceFunc(func() { c.tells.expected.add(key, -1) })

@@ -13,7 +13,7 @@ type NodeInfo struct {
 	ID      string `json:"id"`   // of this start of the process, unique: the name, a slash and a random text
 	Session string `json:"session,omitempty"`
 	Peer    string `json:"peer,omitempty"`    // address of its peer port
-	Service string `json:"service,omitempty"` // what it says in Cluster.Service
+	Service string `json:"service,omitempty"` // its Cluster.Service
 	State   string `json:"state"`             // joining, active, leaving, dead: the arbiter says so, and the gossip will; or unlisted: it gossips, and the arbiter does not know its session. To an observer: listed
 	Self    bool   `json:"self,omitempty"`
 	Linked  bool   `json:"linked,omitempty"` // there is a stream to it

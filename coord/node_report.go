@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A NodeReport is what a process tells of itself: see [Coordinator.Report].
+// A NodeReport is a process's report on itself: see [Coordinator.Report].
 type NodeReport struct {
 	Process
 	Version string        `json:"version"`         // of Holdfast and Go
@@ -42,7 +42,7 @@ type NodeReport struct {
 	Holds    Durations         `json:"holds"`
 	Arbiter  Durations         `json:"arbiter"` // calls
 
-	Gossip    string     `json:"gossip,omitempty"`    // what encrypts its gossip: [OwnGossipKeys], or an ID of the namespace's secret; empty: a release before, or no cluster
+	Gossip    string     `json:"gossip,omitempty"`    // the key of its gossip: [OwnGossipKeys], or an ID of the namespace's secret; empty: a release before, or no cluster
 	Guardians int        `json:"guardians,omitempty"` // nodes that guard this one
 	Nodes     []NodeInfo `json:"nodes,omitempty"`     // as Nodes, 100 at most
 	MoreNodes int        `json:"moreNodes,omitempty"` // that Nodes leaves out
@@ -68,9 +68,9 @@ const (
 	mostTroubles = 20
 )
 
-// Report asks a process what it is doing. node is the NodeInfo.ID or Name of a node of the cluster;
-// "" is this process. Errors: a node that is not there, that is of an older version, or that does
-// not answer within Options.CallTimeout.
+// Report asks a process for a report on itself. node is the NodeInfo.ID or Name of a node of the
+// cluster; "" is this process. Errors: a node that is not there, that is of an older version, or
+// that does not answer within Options.CallTimeout.
 func (c *Coordinator) Report(ctx context.Context, node string) (NodeReport, error) {
 	a, err := c.askNode(ctx, node, question{About: "node"})
 	switch {
@@ -94,7 +94,7 @@ func (c *Coordinator) askNode(ctx context.Context, node string, q question) (rep
 	return c.askLink(ctx, l, q)
 }
 
-// report is what this process tells of itself.
+// report returns this process's report on itself.
 func (c *Coordinator) report() NodeReport {
 	s := c.Stats()
 	r := NodeReport{
@@ -110,7 +110,7 @@ func (c *Coordinator) report() NodeReport {
 		return r
 	}
 	if x.self.draining.Load() {
-		r.Owned = c.owned() // also what is under way
+		r.Owned = c.owned() // also partitions under way
 	}
 	r.Nodes = c.Nodes()
 	for _, n := range r.Nodes {
@@ -186,7 +186,7 @@ func version() string {
 	return v + " " + runtime.Version()
 }
 
-// A PartitionInfo is what the arbiter knows of a partition: see [Coordinator.Partitions].
+// A PartitionInfo is the arbiter's record of a partition: see [Coordinator.Partitions].
 type PartitionInfo struct {
 	Number  uint32        `json:"number"`
 	Epoch   uint32        `json:"epoch"`
@@ -268,7 +268,7 @@ func (c *Coordinator) readMany(ctx context.Context, reads []fallback.Read) ([]fa
 	return states, nil
 }
 
-// process is what a card tells of a process.
+// process returns the process that a card describes.
 func (c *card) process(session string) Process {
 	return Process{Name: c.Name, ID: c.Node, Session: session, Host: c.Host, PID: c.PID}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// An observer has no session by which nodes could know its key. It publishes the key's fingerprint
-// among the arbiter's results, for a short time, under a name that no result of Share can have. An
-// arbiter without results lists it as a session, which is no node's. So a node believes it for the
-// reason for which it believes another node: it may write to the arbiter. What reads a copy of the
-// data, or listens on the network, may not.
+// An observer has no session, so nodes cannot learn its key from one. It publishes the key's
+// fingerprint among the arbiter's results, for a short time, under a name that no result of Share
+// can have. An arbiter without results lists it as a session, which is no node's. So a node
+// believes it for the same reason as another node: it may write to the arbiter. A reader of a copy
+// of the data, or a listener on the network, may not.
 //
 // A node takes nothing from an observer but questions: no requests, no statements, no pings.
 const (
@@ -119,7 +119,7 @@ func watching(found fallback.Settings) fallback.Settings {
 	return found
 }
 
-// observing is what an observer has.
+// observing is the state of an observer.
 type observing struct {
 	x      *cluster
 	views  *ring.Views
@@ -129,7 +129,7 @@ type observing struct {
 	turn   chan struct{} // capacity 1: held by the one caller that publishes
 	silent *mute
 
-	mu     mutex[leafRank]      // protects what follows
+	mu     mutex[leafRank]      // protects the fields below
 	listed time.Time            // until then it is, at an arbiter without results
 	grace  time.Duration        // of the namespace, as it was told last
 	old    []fallback.Namespace // with another Grace, to be closed
@@ -218,7 +218,7 @@ const longestKeepalive = 10 * time.Minute
 // differ while a deployment changes SessionTTL.
 func (x *cluster) keepalives() (shortest, longest time.Duration) {
 	for _, k := range x.members.listed() {
-		if k.Keepalive < 10*time.Millisecond || k.Keepalive > longestKeepalive { // a node of an older release, or what none should have
+		if k.Keepalive < 10*time.Millisecond || k.Keepalive > longestKeepalive { // a node of an older release, or a value that none should have
 			continue
 		}
 		if longest = max(longest, k.Keepalive); shortest == 0 || k.Keepalive < shortest {
@@ -336,7 +336,7 @@ func (c *Coordinator) closeSpaces() error {
 }
 
 // verifyObserver reports, as an error, that the other side of a connection is not the observer that
-// it says it is. Strangers can make it ask the arbiter, so the questions come one after another;
+// it claims to be. Strangers can make it ask the arbiter, so the questions come one after another;
 // where the answer is the list of sessions, all that wait share one, as they do for nodes.
 func (x *cluster) verifyObserver(node string, state *tls.ConnectionState) error {
 	ctx, cancel := context.WithTimeout(x.c.life.ctx, time.Second)

@@ -21,10 +21,10 @@ type Options struct {
 	Namespace string
 
 	// Name names this process in logs, at the arbiter, and in [NodeInfo]. It need not be unique:
-	// NodeInfo.ID is. In a cluster a process that starts again gets back the share of the keys that
-	// it had, if its Name is as before and no other process has it. At most 100 printable ASCII
-	// characters, without spaces. Default: the host's name, which in Kubernetes is the pod's, and
-	// stays the same for a replica of a StatefulSet.
+	// NodeInfo.ID is. In a cluster a restarted process gets its share of the keys back, if its Name
+	// is as before and no other process has it. At most 100 printable ASCII characters, without
+	// spaces. Default: the host's name, which in Kubernetes is the pod's, and stays the same for a
+	// replica of a StatefulSet.
 	Name string
 
 	// Partitions is the number of shares that the keys are divided into, fixed when the namespace
@@ -35,14 +35,15 @@ type Options struct {
 	Partitions int
 
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal:
-	// what a crashed process holds is free after that, or in a cluster after Cluster.Takeover.
+	// the locks of a crashed process are free after that, or in a cluster after Cluster.Takeover.
 	// Default 10 s; at least 2 s is sensible. A process that stands still, or is cut off from the
-	// arbiter, loses its locks after SessionTTL - Margin - 1.05 RenewEvery (6.3 s) at the earliest, in a
-	// cluster those of other nodes' keys half a second before, or all a Margin earlier (5.3 s) if
-	// it finds another server then, and a CallTimeout earlier where packets vanish. In a cluster one that stands still loses them after 0.57 of
-	// Cluster.Takeover (1.7 s) at the earliest. At least 1 ms, like the four times that follow, and
-	// at most a year. Processes of a namespace may have different ones: change it by a rolling
-	// deployment; docs/operations.md says what happens meanwhile.
+	// arbiter, loses its locks after SessionTTL - Margin - 1.05 RenewEvery (6.3 s) at the earliest.
+	// In a cluster it loses those of other nodes' keys half a second before. It loses all a Margin
+	// earlier (5.3 s) if it finds another server then, and a CallTimeout earlier where packets
+	// vanish. In a cluster one that stands still loses them after 0.57 of Cluster.Takeover (1.7 s)
+	// at the earliest. At least 1 ms, like the four times that follow, and at most a year.
+	// Processes of a namespace may have different ones: change it by a rolling deployment;
+	// docs/operations.md describes the time in between.
 	SessionTTL time.Duration
 
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one
@@ -57,22 +58,23 @@ type Options struct {
 	RetryEvery time.Duration
 
 	// CallTimeout is for how long one call of the arbiter may take. Default a tenth of SessionTTL.
-	// What keeps this process's locks alive, such as a renewal, is asked for again after that, and
-	// the answer to the first call counts for three CallTimeouts more: on a busy machine it may
+	// A call that keeps this process's locks alive, such as a renewal, is made again after that.
+	// The answer to the first call counts for three CallTimeouts more: on a busy machine it may
 	// still come. If the partitions are on several servers (Redis Cluster), only a renewal's does.
 	CallTimeout time.Duration
 
 	// Margin (M) is how much earlier than the arbiter a process considers its locks expired. It
-	// must cover what the clocks of the two drift apart within SessionTTL, and differences between
+	// must cover the drift between the clocks of the two within SessionTTL, and differences between
 	// the clocks of the arbiter's servers. Default a tenth of SessionTTL; a third of it at most.
 	Margin time.Duration
 
 	// Grace (Q) is for how long nothing new is granted after the arbiter failed over or lost its
 	// data, while holders of locks reclaim them. It must be more than SessionTTL + Margin, of every
-	// process in the namespace, plus the time for which a deposed primary may still answer, which
-	// must not be longer than Margin; at least 2 s. Default 1.2 SessionTTL; 12 s. Processes of a
-	// namespace may have different ones: all use the longest that one of them needs. New waits
-	// until the others use this one. Change it by a rolling deployment: docs/operations.md.
+	// process in the namespace, plus the time that a deposed primary may still answer. That time
+	// must not be longer than Margin. Grace is at least 2 s. Default 1.2 SessionTTL; 12 s.
+	// Processes of a namespace may have different ones: all use the longest that one of them needs.
+	// New waits until the others use this one. Change it by a rolling deployment:
+	// docs/operations.md.
 	Grace time.Duration
 
 	// Handoff is for how long a process may keep a key that it is using.
@@ -83,12 +85,12 @@ type Options struct {
 	Cluster *Cluster
 
 	// StartUnavailable makes New return at once, without waiting for the arbiter. Locks are granted
-	// as soon as the arbiter can be reached. What New would have returned as an error is logged.
+	// as soon as the arbiter can be reached. An error that New would have returned is logged.
 	// Default: New waits for the arbiter.
 	StartUnavailable bool
 
 	// LongWait is how long a caller waits for a key before a record says so, once per wait, with
-	// the key and its holder. What waits is looked at four times in that time, so the record may be
+	// the key and its holder. Waits are looked at four times in that time, so the record may be
 	// late by half of it. Default 10 s; at least 1 ms; negative: no such records.
 	LongWait time.Duration
 
@@ -96,10 +98,10 @@ type Options struct {
 	// such records.
 	LongHold time.Duration
 
-	// DeadlockAfter is how long a caller that has locks waits for another one before the processes
-	// look whether callers wait for each other in a circle. They look again a quarter of it later:
-	// if the circle is still there, the youngest of its callers gets a [*DeadlockError]. A good
-	// value is 1 s; at least 1 ms. Default 0: no process looks; negative: the same.
+	// DeadlockAfter is how long a caller that has locks waits before the processes look for a
+	// circle of callers that wait for each other. They look again a quarter of it later: if the
+	// circle is still there, the youngest of its callers gets a [*DeadlockError]. A good value is
+	// one second; at least 1 ms. Default 0: no process looks; negative: the same.
 	//
 	// A caller has the locks that the context of its call carries: the one that Do gave, that of
 	// [Lock.Context], [ReadLock.Context], or of [WithLocker]; within LockAll, and its variants,
@@ -127,16 +129,16 @@ type Options struct {
 	// Observe makes a coordinator that only looks: for commands, pages and exporters. It takes no
 	// locks ([ErrObserver]), has no session, is no node of the cluster, and listens on no port.
 	// Inspect, Held, Top, Nodes, Processes, Partitions, Report, Break and DrainNode work. It needs
-	// to write to the arbiter: it publishes a key for some seconds, by which nodes tell it from
+	// to write to the arbiter: it publishes a key for some seconds, so that nodes can tell it from
 	// strangers. Partitions and Grace are the namespace's own where the arbiter is a
 	// [fallback.Describer]; the namespace has to exist then. Of Cluster only PeerTLS and PeerKeys
 	// count, which may be nil. New waits for the streams to the nodes for a CallTimeout at most. A
 	// node answers 16 observers at a time. Default: no.
 	Observe bool
 
-	// Logger gets the records that docs/logs.md lists: what an operator may want to know of, such
-	// as a session or lock lost, or the arbiter unreachable. All have the attribute process, which
-	// is Name. Nil: silent. A client library has a logger of its own: see docs/redis.md for that of
+	// Logger gets the records that docs/logs.md lists: events of interest to an operator, such as a
+	// session or lock lost, or the arbiter unreachable. All have the attribute process, which is
+	// Name. Nil: silent. A client library has a logger of its own: see docs/redis.md for that of
 	// go-redis.
 	Logger *slog.Logger
 
@@ -147,9 +149,9 @@ type Options struct {
 // Handoff limits for how long a process keeps a key. The zero value means the defaults.
 type Handoff struct {
 	// MaxTurns is how many locks of a key may begin in this process after another process has asked
-	// for the key, the lock in force included. A caller of this process that waits to write counts
-	// as another process where readers of it have the key, and so does one that waits to read where
-	// a writer has it. Default, and negative: not limited by number.
+	// for it, the lock in force included. A caller of this process that waits to write counts as
+	// another process where readers of it have the key. So does one that waits to read where a
+	// writer has it. Default, and negative: not limited by number.
 	MaxTurns int
 
 	// MaxHold is for how long locks of a key may begin in this process after another process has
@@ -164,7 +166,7 @@ type Handoff struct {
 	Linger time.Duration
 }
 
-// limits returns filled options for the queues, where 0 is what a negative number is here.
+// limits returns filled options for the queues, with 0 in the place of each negative number.
 func (h Handoff) limits() handoff.Limits {
 	return handoff.Limits{MaxTurns: max(h.MaxTurns, 0), MaxHold: max(h.MaxHold, 0), Linger: max(h.Linger, 0)}
 }
@@ -216,7 +218,8 @@ const maxSessionTTL = 365 * 24 * time.Hour
 // a node's name.
 const maxProcessName = 100
 
-// hostName returns the host's name as a Name, without what a Name cannot have.
+// hostName returns the host's name as a Name, with a dash for each character that a Name cannot
+// have.
 func hostName() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -234,8 +237,8 @@ func hostName() string {
 // nameless reports whether a Name cannot have the character.
 func nameless(r rune) bool { return r <= ' ' || r > '~' }
 
-// wholeMillis returns d as the arbiter has it, in milliseconds, and not less. What is too short or
-// too long stays.
+// wholeMillis returns d as the arbiter has it, in milliseconds, and not less. A value that is too
+// short or too long stays.
 func wholeMillis(d time.Duration) time.Duration {
 	if whole := d.Truncate(time.Millisecond); whole < d && whole > 0 && d <= 2*maxSessionTTL {
 		return whole + time.Millisecond
@@ -250,7 +253,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// lease is for how long a process may rely on what the arbiter acknowledged, from the moment it
+// lease is how long a process may rely on an acknowledgement of the arbiter, from the moment it
 // asked (rule 1).
 func (o *Options) lease() time.Duration { return o.SessionTTL - o.Margin }
 

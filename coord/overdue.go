@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// watchOverdue looks at what this process waits for and holds, and logs each long wait and each
-// long hold once.
+// watchOverdue looks at this process's waits and holds, and logs each long wait and each long hold
+// once.
 func (c *Coordinator) watchOverdue() {
 	var waits, holds []lease.Overdue
 	now := max(c.moment(), 1)
@@ -40,8 +40,8 @@ func (c *Coordinator) watchOverdue() {
 	c.reportHolds(perKey(slices.DeleteFunc(holds, isExpected)), now)
 }
 
-// perKey sorts what has lasted for longest first, and makes one of the names of a key that are of
-// the same kind: of permits a process may wait for several, and have several.
+// perKey sorts by age, the oldest first, and merges the names of a key that are of the same kind:
+// of permits a process may wait for several, and have several.
 func perKey(all []lease.Overdue) []lease.Overdue {
 	slices.SortFunc(all, func(a, b lease.Overdue) int { return cmp.Compare(a.Since, b.Since) })
 	type kind struct {

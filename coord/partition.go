@@ -19,7 +19,7 @@ type partition struct {
 	c      *Coordinator
 	traced bool // each lock is traced, or its caller is recorded
 
-	mu mutex[partitionRank] // protects what follows, with its keys and turns
+	mu mutex[partitionRank] // protects the fields below, with its keys and turns
 	lease.Partition
 	clock time.Time     // when both clocks were read last
 	empty chan struct{} // closed when no turn runs any more; made by emptied
@@ -31,7 +31,7 @@ func (p *partition) init(c *Coordinator, cfg *lease.Config, number uint32) {
 	p.Init(cfg, number)
 }
 
-// leaseConfig returns what all partitions have in common.
+// leaseConfig returns the settings that all partitions share.
 func (c *Coordinator) leaseConfig() *lease.Config {
 	o := &c.opts
 	return &lease.Config{
@@ -63,7 +63,7 @@ func (c *Coordinator) partitionOf(key string) *partition {
 }
 
 // remainder is h % n, where inverse is math.MaxUint64 / n: a multiplication takes a third of the
-// time that a division takes. What it makes of h / n is the quotient, or one less.
+// time that a division takes. Its estimate of h / n is the quotient, or one less.
 func remainder(h, n, inverse uint64) uint64 {
 	q, _ := bits.Mul64(h, inverse)
 	r := h - q*n
@@ -75,9 +75,9 @@ func remainder(h, n, inverse uint64) uint64 {
 
 func hash(s string) uint64 { return xxhash.Sum64String(s) }
 
-// lock is for an event, and returns the time at which it happens. It is read with the mutex held:
-// waiting for it must not make a grant of the past (rule 1). An event that needs no time, a look,
-// and what has no effects take p.mu themselves. What has effects ends with unlock, as a test
+// lock is for an event, and returns the time of the event. It is read with the mutex held: waiting
+// for it must not make a grant of the past (rule 1). An event that needs no time, a look, and an
+// event without effects take p.mu themselves. An event with effects ends with unlock, as a test
 // checks, or as attempt.once with carryOut and p.mu.Unlock.
 func (p *partition) lock() time.Time {
 	p.mu.Lock()
@@ -113,7 +113,7 @@ func (p *partition) emptied() <-chan struct{} {
 	return p.empty
 }
 
-// close refuses new locks, sends the waiters away, and gives back what lingers.
+// close refuses new locks, sends the waiters away, and gives back the lingering holds.
 func (p *partition) close() {
 	var a after
 	now := p.lock()
@@ -122,15 +122,16 @@ func (p *partition) close() {
 	a.do(p.c)
 }
 
-// known returns the highest token that was seen by now. The answer to what is asked after that must
-// not be lower.
+// known returns the highest token that was seen by now. The answer to a later question must not be
+// lower.
 func (p *partition) known() fallback.Token {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Seen()
 }
 
-// A hint is what a message, or a row, says of a hold or a request: see lease.Partition's methods.
+// A hint is the news of a message, or of a row, about a hold or a request: see lease.Partition's
+// methods.
 type hint uint8
 
 const (

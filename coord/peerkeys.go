@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// validatePeerKeys returns what is wrong with PeerKeys.
+// validatePeerKeys returns an error for invalid PeerKeys, or for empty GossipKeys.
 func (o *Cluster) validatePeerKeys() error {
 	if o.PeerKeys != nil && o.PeerTLS != nil {
 		return errors.New("coord: Options.Cluster.PeerKeys and Options.Cluster.PeerTLS are both set: take one of them")

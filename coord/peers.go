@@ -41,14 +41,14 @@ func (x *cluster) Up(s *peer.Stream) {
 		p.unlock(&a)
 	}
 	_ = s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
-	l.ping() // before any request: grants say from which ping they count
+	l.ping() // before any request: grants name the ping that they count from
 	x.streams.up[l] = true
 	x.streams.mu.Unlock()
 	s.Flush()
 }
 
-// introduce tells the other node of a new session. What belonged to the old one is over. It is to
-// be flushed.
+// introduce tells the other node of a new session. The old session's holds and requests are over.
+// It is to be flushed.
 func (l *link) introduce(session string) {
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagBegin, Session: []byte(session)})
 	_ = l.s.Queue(&peer.Frame{Kind: peer.Resume, Flags: flagEnd})
@@ -90,7 +90,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 
 var errNotIts = errors.New("coord: the node speaks for a session that the arbiter does not list as its own")
 
-// resumed hears what the other node holds.
+// resumed takes a frame of the other node's statement of its holds.
 func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 	switch f.Flags {
 	case flagBegin:

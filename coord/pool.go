@@ -11,12 +11,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A pool is what callers of this process have and want of one semaphore. It exists while there are
-// such callers, or blocks.
+// A pool is this process's part of one semaphore: its callers and its blocks of permits. It exists
+// while there are any.
 type pool struct {
 	c *Coordinator
 
-	// The mutex protects what follows, and the fields of the blocks. It is one of the last in the
+	// The mutex protects the fields below, and those of the blocks. It is one of the last in the
 	// order of mutexes: see rank.go. No clock is read while it is held.
 	mu     mutex[poolRank]
 	of     uint32
@@ -43,7 +43,7 @@ type growth struct {
 // grower is a caller that waits in this process.
 type grower struct {
 	n    uint32
-	x    Permits // what it got; none: it has to ask for itself
+	x    Permits // its permits; none: it has to ask for itself
 	done chan struct{}
 }
 
@@ -52,12 +52,12 @@ type grower struct {
 const partOf = 64
 
 // tightFor is for how long a process asks for no more permits than its callers want, after others
-// wanted some of what it had.
+// wanted some of its permits.
 const tightFor = time.Second
 
 // pools are the pools of a coordinator.
 type pools struct {
-	mu     mutex[poolsRank] // locked after a pool's; protects what follows
+	mu     mutex[poolsRank] // locked after a pool's; protects the fields below
 	all    map[string]*pool
 	past   PermitStats // of pools that are gone
 	number uint64      // of blocks: at a million a second they last for a century
@@ -85,7 +85,7 @@ func (x *pools) next() uint64 {
 	return x.number
 }
 
-// stats adds up what is counted.
+// stats adds up the counts of all pools.
 func (x *pools) stats() PermitStats {
 	x.mu.Lock()
 	sum, all := x.past, make([]*pool, 0, len(x.all))
@@ -200,9 +200,9 @@ func (p *pool) acquire(ctx context.Context, n uint32, try bool, label string) (g
 }
 
 // try asks for a block that is to be had at once. If it is refused, other processes and this one
-// give back what they keep for callers to come, which takes a moment; it awaits that for as long as
-// one answer. Where permits were refused, or wanted, a short time ago, there is little of that, and
-// it asks once more only.
+// give back the permits that they keep for callers to come, which takes a moment; it awaits that
+// for as long as one answer. Where permits were refused, or wanted, a short time ago, there is
+// little of that, and it asks once more only.
 func (p *pool) try(ctx context.Context, n uint32, label string) (Permits, error) {
 	x, err := p.ask(ctx, p.name(n), n, true, label)
 	if !refusal(err) {
@@ -233,7 +233,7 @@ func refusal(err error) bool {
 	return size || errors.Is(err, ErrLocked)
 }
 
-// Pauses of a caller that tries, while processes give back what they keep.
+// Pauses of a caller that tries, while processes give back the permits that they keep.
 const firstRoom, lastRoom = time.Millisecond, 8 * time.Millisecond
 
 // again gives permits back that are not in force, of a user that goes on.
@@ -372,7 +372,7 @@ func (p *pool) fill() {
 		p.mu.Lock()
 		x.b.out(x.at)
 		x.b.list()
-		_ = p.serve() // they are not counted as served by what the process had
+		_ = p.serve() // they are not counted as served from the process's own permits
 		x.b.settle()
 		p.mu.Lock()
 	}
@@ -396,9 +396,10 @@ func (p *pool) filled(refused bool) {
 	p.mu.Unlock()
 }
 
-// larger returns the size of a block that has enough for those that wait, and doubles what there
-// is, up to a part. Those that come in the same moment are asked for with the first one, so it is
-// another part at least. The mutex is held.
+// larger returns the size of a block with enough permits for the waiting callers. It doubles the
+// permits of the process, up to a quarter of the semaphore's at a time. Callers that come in the
+// same moment are asked for with the first one, so it is one part at least (partOf). The mutex is
+// held.
 func (p *pool) larger() uint32 {
 	var sum, total uint32
 	for _, m := range p.grows.callers {
@@ -410,7 +411,7 @@ func (p *pool) larger() uint32 {
 	return max(sum, p.of/partOf, min(total, p.of/4))
 }
 
-// makeRoom gives back what callers do not use of the blocks.
+// makeRoom gives back the unused permits of the blocks.
 func (p *pool) makeRoom(ctx context.Context) {
 	p.mu.Lock()
 	blocks := slices.Clone(p.blocks)
@@ -420,7 +421,7 @@ func (p *pool) makeRoom(ctx context.Context) {
 	}
 }
 
-// makeRoom gives back what callers do not use of the block.
+// makeRoom gives back the unused permits of the block.
 func (b *block) makeRoom(ctx context.Context) {
 	p := b.pool
 	p.mu.Lock()
@@ -442,8 +443,8 @@ func (b *block) makeRoom(ctx context.Context) {
 	}
 }
 
-// names returns the names of the holds of a semaphore that this process has, or that its callers
-// wait for, if the key is that of one.
+// names returns the names of the semaphore's holds that this process has, or that its callers wait
+// for. It returns none if the key is no semaphore's.
 func (x *pools) names(key string) (names []string) {
 	if !strings.HasPrefix(key, semaphorePrefix) {
 		return nil

@@ -74,7 +74,7 @@ func (o *observing) remark(ctx context.Context, d fallback.Describer) error {
 
 // relist is for an observer that is listed as a session. While it is, no session is opened that
 // needs a longer Grace than it uses. One that stood still may be listed no more: it makes no calls
-// before it is again. It does not make a table anew that is lost, as nodes know for which Grace.
+// before it is again. It does not make a lost table anew: nodes know the Grace for that.
 func (o *observing) relist(ctx context.Context, d fallback.Describer) error {
 	c := o.x.c
 	if o.card == "" || o.isListed() { // it has just attached, or is
@@ -145,7 +145,7 @@ func (o *observing) publish(ctx context.Context, keep time.Duration) error {
 	ns, op, sent := *c.remote.namespace.Load(), OpSaveResult, c.now()
 	var err error
 	if results, ok := ns.(fallback.ResultStore); ok {
-		// The arbiter on Redis keeps what has token 1 at maxmemory as well.
+		// The arbiter on Redis keeps a result with token 1 at maxmemory as well.
 		_, err = results.SaveResult(ctx, 0, o.key, []byte(o.card), 1, keep)
 	} else {
 		op = OpOpen

@@ -26,7 +26,7 @@ const (
 	maxAsked     = 4        // of one other node among them
 )
 
-// A question is what a node asks.
+// A question is a node's question to another one.
 type question struct {
 	About  string   `json:"about"` // keys, held, top, waits, node, break or drain
 	Keys   [][]byte `json:"keys,omitempty"`
@@ -38,7 +38,7 @@ type question struct {
 	Why    string   `json:"why,omitempty"`    // of break and drain
 }
 
-// A reply is what a node knows of keys.
+// A reply is a node's answer to a question.
 type reply struct {
 	Process Process     `json:"process"`
 	Keys    []keyPart   `json:"keys,omitempty"`
@@ -51,10 +51,10 @@ type reply struct {
 	Error   string      `json:"error,omitempty"`
 }
 
-// A keyPart is what one node knows of a key. Times are told as durations, since clocks differ.
+// A keyPart is one node's knowledge of a key. Times are told as durations, since clocks differ.
 type keyPart struct {
 	Key      []byte        `json:"key"`
-	Epoch    uint32        `json:"epoch,omitempty"` // at which the node serves the partition; 0: it does not
+	Epoch    uint32        `json:"epoch,omitempty"` // of the partition, if the node serves it; 0: it does not
 	Locked   bool          `json:"locked,omitempty"`
 	Kept     bool          `json:"kept,omitempty"`
 	Fence    Fence         `json:"fence,omitempty"`
@@ -91,7 +91,7 @@ type asked struct {
 
 // asks are the questions on one stream, in both directions.
 type asks struct {
-	mu   mutex[leafRank] // protects what follows, and keeps the parts of a text together
+	mu   mutex[leafRank] // protects the fields below, and keeps the parts of a text together
 	last uint64
 	open map[uint64]*pending
 

@@ -32,9 +32,8 @@ func (l *link) Use(n int) { l.used.Add(int64(n)) }
 // usage is how many keys of this node's partitions each other node holds or waits for.
 type usage map[*link]int64
 
-// countDue reports whether keys are to be counted again, when the last count was so long ago. It
-// takes a look at each key, and what was counted wrong since matters to a node that is near its
-// limit only.
+// countDue reports whether keys are to be counted again, when the last count was so long ago. A
+// count looks at each key, and errors since the last one matter only to a node near its limit.
 func (x *cluster) countDue(since time.Duration) bool {
 	o := &x.c.opts
 	if since < o.RenewEvery {
@@ -59,8 +58,8 @@ func (x *cluster) countKeys(now time.Time) {
 // refusalsEvery is how often refusals are logged, for each node.
 const refusalsEvery = time.Minute
 
-// settleQuotas replaces what was counted by each request and release by what is there: a hold ends
-// in other ways as well.
+// settleQuotas replaces the running counts of requests and releases by the keys that were counted:
+// a hold ends in other ways as well.
 func (x *cluster) settleQuotas(u usage, now time.Time) {
 	for _, l := range x.all() {
 		l.used.Store(u[l])

@@ -9,8 +9,8 @@ package coord
 //	settling       callers of Settled
 //	cluster        streams that are up, and the session that they were told
 //	partition      keys, holds, turns and the ownership of one partition
-//	link           the state of one stream, other than what is read without a mutex
-//	readShard      what this process reads; events of a partition lock it (lease.Sharer)
+//	link           the state of one stream, other than the fields that are read without a mutex
+//	readShard      the keys that this process reads; events of a partition lock it (lease.Sharer)
 //	pool           permits of one semaphore; the same
 //	pools          the list of those
 //	the rest       confirmations, sessions, releases, lingers, doubts, liveness, and others
@@ -20,10 +20,9 @@ package coord
 // methods are called with any of these held, and call back none of this package while they hold
 // their own.
 //
-// With the build tag simulation the order of those with a rank is checked (rank_simulated.go), of
-// one Lock in 512, and of all that are locked while that is held. TryLock is not, nor are the two
-// plain mutexes: that of a section, and matesMu, which all coordinators share and which is a last
-// one.
+// The build tag simulation checks the order of the mutexes with a rank (rank_simulated.go): one
+// Lock in 2048, and each Lock while that mutex is held. It checks neither TryLock nor the two plain
+// mutexes: that of a section, and matesMu, which all coordinators share and which is a last one.
 type (
 	settlingRank  struct{}
 	clusterRank   struct{}

@@ -15,12 +15,12 @@ import (
 type UnreachableError struct {
 	Node  string        // its name; empty if its gossip has never arrived
 	Addr  string        // that it advertises
-	Port  string        // the option that sets what it advertises: Gossip or Peer
+	Port  string        // the option that sets the advertised address: Gossip or Peer
 	For   time.Duration // since the first attempt that failed
 	Cause error         // of the last attempt
 }
 
-// Error says what to do as well.
+// Error names the remedy as well.
 func (e *UnreachableError) Error() string {
 	member := "a node that is registered at the arbiter"
 	if e.Node != "" {
@@ -46,7 +46,7 @@ func (x *cluster) unreachable() (all []*UnreachableError) {
 		}
 	}
 	for _, f := range x.net.Failing() {
-		if !f.Connected { // otherwise package peer logs what the two do not agree on
+		if !f.Connected { // otherwise package peer logs the disagreement
 			all = append(all, &UnreachableError{Node: f.Node, Addr: f.Addr, Port: "Peer", For: time.Since(f.Since), Cause: f.Err})
 		}
 	}

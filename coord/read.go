@@ -15,17 +15,17 @@ import (
 // lock. The zero ReadLock is one that was unlocked. Its methods are safe for concurrent use.
 type ReadLock struct {
 	seat *seat           // nil: it was unlocked
-	turn uint64          // what the seat has for as long as the lock is not unlocked, but for seatFollowed
+	turn uint64          // the seat's value as long as the lock is not unlocked, but for seatFollowed
 	ctx  context.Context // the one that RLock was called with: for its values
 }
 
 // RLock waits until the key can be read, until ctx ends at most, and returns with it locked for
 // reading. A caller that comes after one that waits to write waits behind it, so neither readers
-// nor writers are starved; but a process that has the key for reading, or for writing, lets callers
-// of its own go on with that for Handoff.MaxHold, also before one of its own that has waited for
-// the other. Readers that wait together are let in together. While the process has the key for
-// reading, and no caller waits to write, its callers are let in without a word to other nodes or
-// the arbiter, and without a mutex. The process keeps the key for its next readers for a moment:
+// nor writers are starved. But a process that has the key, for reading or for writing, lets its own
+// callers go on with that for Handoff.MaxHold. They may pass one of its own that waits for the
+// other. Readers that wait together are let in together. While the process has the key for reading,
+// and no caller waits to write, it lets its callers in by itself: without a mutex, and without a
+// word to other nodes or the arbiter. The process keeps the key for its next readers for a moment:
 // see Options.Handoff. Stats, Trace and the log tell of the lock that the process has for its
 // readers, not of each reader.
 //

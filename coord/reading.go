@@ -12,15 +12,15 @@ import (
 type reads struct {
 	shards [1 << 6]readShard
 
-	// Some of what the shards have as current, to be found without a mutex: see find. Those of a
-	// shard are next to each other.
+	// Some of the shards' current readings, to be found without a mutex: see find. Those of a shard
+	// are next to each other.
 	warm [1 << 10]atomic.Pointer[reading]
 }
 
 // A readShard has some of the keys. Its mutex is one of the last in the order of mutexes: see
 // rank.go. No clock is read while it is held.
 type readShard struct {
-	mu      mutex[readRank]     // protects what follows, and the fields of readings and flights
+	mu      mutex[readRank]     // protects the fields below, and those of readings and flights
 	current map[string]*reading // by key: those that let callers in
 	flights map[string]*flight  // callers that wait for a key, together
 }
@@ -45,7 +45,7 @@ type reading struct {
 
 	pledge lease.Pledge // until when lock is in force
 
-	_ [64]byte // readers with a seat only read what is above
+	_ [64]byte // readers with a seat only read the fields above
 
 	// Protected by the shard's mutex.
 	followed map[place]*follower
@@ -92,7 +92,7 @@ type place struct {
 	turn uint64
 }
 
-// A follower is what ends with a reader's lock.
+// A follower has the contexts that end with a reader's lock, or with permits.
 type follower struct {
 	ends   []context.CancelCauseFunc
 	live   context.Context // nil: it was not asked for
@@ -171,8 +171,8 @@ func (c *Coordinator) newReading(l Lock, hash uint64, key string, a *after) *rea
 	return x
 }
 
-// open makes a new reading that of its key, for n readers in the place of the one it has and for
-// those that come later. It returns their turn. The mutex is held.
+// open makes a new reading that of its key, for n readers in the place of the one it has, and for
+// later ones. It returns their turn. The mutex is held.
 func (x *reading) open(n int) (turn uint64) {
 	x.count.n, x.count.old = x.count.n+n-1, 0
 	turn = x.count.turn()
@@ -261,7 +261,7 @@ func (x *reading) extend() bool {
 	return !x.ending.shut && x.pledge.Extend(x.c.at(now), now)
 }
 
-// turn returns what the seat has of a reader that is counted from now on.
+// turn returns the seat's value for a reader that is counted from now on.
 func (n *readerCount) turn() uint64 { return seatTaken | seatCounted | n.looks*seatTurn }
 
 // leave is when a reader that is counted is one no more.
@@ -426,7 +426,7 @@ func (x *reading) loss() error {
 	return nil
 }
 
-// follow makes Unlock go the slow way, and returns what ends with the lock; nil if it has been
+// follow makes Unlock go the slow way, and returns the lock's follower; nil if it has been
 // unlocked. The mutex is held.
 func (l ReadLock) follow() *follower {
 	for {

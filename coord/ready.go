@@ -13,12 +13,12 @@ import (
 // them a share; it owns all the partitions that it should, and no others; and it has streams to the
 // nodes that own the rest. From then on keys are locked in memory, here or at another node. No
 // program has to wait for that, as until then they are locked at the arbiter; it is for tests and
-// measurements, and for a server that is to be told of only when it is fast. What is settled may be
-// unsettled a moment later.
+// measurements, and for a server that is to be told of only when it is fast. A settled cluster may
+// be unsettled a moment later.
 //
 // Without a cluster it returns at once. Its errors are [ErrClosed]; [ErrObserver]; and ctx's, which
-// says what is missing as well: errors.As finds an [UnreachableError] if a member is not reachable
-// at the address that it advertises.
+// names the missing parts as well: errors.As finds an [UnreachableError] if a member is not
+// reachable at the address that it advertises.
 func (c *Coordinator) Settled(ctx context.Context, nodes int) error {
 	select {
 	case <-c.life.closing:
@@ -73,7 +73,7 @@ func (s *settling) remove(w *settler) {
 	delete(s.all, w)
 }
 
-// tellSettled tells the waiters that have what they wait for. It reports whether any are left.
+// tellSettled ends the waits that are over. It reports whether any are left.
 func (x *cluster) tellSettled() (left bool) {
 	s := &x.begin.settling
 	s.mu.Lock()
@@ -91,7 +91,8 @@ func (x *cluster) tellSettled() (left bool) {
 	return len(s.all) > 0
 }
 
-// atRest tells whether this node has what it should have, and how many nodes share the partitions.
+// atRest reports whether this node has its due partitions and streams, and returns how many nodes
+// share the partitions.
 func (x *cluster) atRest() (nodes int, rest bool) {
 	v := x.ring.View()
 	if !v.Stable() || x.self.leaving.Load() || x.c.sessions.current() == nil {

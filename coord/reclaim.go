@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// claims is what the arbiter may not know of a partition: that this node owns it (Own), and which
-// holds this process has (Holds).
+// claims are facts about a partition that the arbiter may not know: that this node owns it (Own),
+// and the holds of this process (Holds).
 type claims struct {
 	p *partition
 	lease.Claims
@@ -19,9 +19,9 @@ type claims struct {
 // claimsPerCall is how many holds one call claims at most: several steps of [fallback.MaxClaims].
 const claimsPerCall = 4 * fallback.MaxClaims
 
-// inCalls splits claims, of which those of owners are one session's, into those that one call
-// makes. Owners come first, as the holds of other nodes rest on them. Each partition's first call
-// comes before any second one, so that a partition with many holds does not hold up the others.
+// inCalls splits claims into those of single calls. All claims of owners are of one session. Owners
+// come first, as the holds of other nodes rest on them. Each partition's first call comes before
+// any second one, so that a partition with many holds does not hold up the others.
 func inCalls(all []claims, spread bool) (calls [][]claims) {
 	partitions, holds := readsPerCall, claimsPerCall
 	if spread { // each partition by itself: a server that is silent holds up no other
@@ -104,7 +104,7 @@ type reclaiming struct {
 	room, late bool // it takes none any more; the pass goes on without it
 }
 
-// reclaimed is what becomes of one.
+// reclaimed is an event of such a call.
 type reclaimed struct {
 	*reclaiming
 	kind   reclaimedKind
@@ -120,12 +120,12 @@ const (
 	callHasEnded
 )
 
-// reclaim makes the arbiter know what it may not. Each answer counts as soon as it comes. A call
-// that takes long makes room for another one, as [patience] says, and a partition that does not
-// answer is left alone: a server of several that is down does not hold up what others are to be
-// told in time. It goes on without the answer to a call after the time limit. It calls after, if
-// that is not nil, whenever it goes on after a call, and for what it leaves out of one; answered
-// says that it had an answer about a partition.
+// reclaim tells the arbiter of the claims. Each answer counts as soon as it comes. A call that
+// takes long makes room for another one, as [patience] says, and a partition that does not answer
+// is left alone: a server of several that is down does not hold up the claims for others. It goes
+// on without the answer to a call after the time limit. It calls after, if that is not nil,
+// whenever it goes on after a call, and for the claims that it leaves out of one; answered says
+// that it had an answer about a partition.
 func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Duration, after func(call []claims, answered bool)) (err error) {
 	calls := inCalls(all, c.spreads())
 	if len(calls) == 0 {
@@ -181,7 +181,7 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 	}
 }
 
-// startReclaim makes a call, and sends what becomes of it.
+// startReclaim makes a call, and sends its events.
 func (c *Coordinator) startReclaim(ctx context.Context, x *reclaiming, patience *patience, limit time.Duration, to chan<- reclaimed) {
 	all := make([]*partition, len(x.call))
 	for i, k := range x.call {

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// releaser sends what was given back to the arbiter, many at a time, and again until it is
-// acknowledged (rule 9).
+// releaser sends releases to the arbiter, many at a time, and again until they are acknowledged
+// (rule 9).
 type releaser struct {
 	mu      mutex[leafRank] // protects pending, failed and heard
 	pending []fallback.Release
@@ -44,10 +44,10 @@ func (r *releaser) add(more ...fallback.Release) {
 	signal(r.signal)
 }
 
-// maxHeard is up to how many releases those are taken of which only messages say that they are due.
-// Others can send any number of such messages. For what is left out the arbiter, or the key's
-// owner, asks again where a caller waits; a promise lapses. Up to as many are kept that have
-// failed, apart from those, so that what one server does not take leaves room for what others do.
+// maxHeard bounds the releases that are due by messages alone. Others can send any number of such
+// messages. For those that are left out the arbiter, or the key's owner, asks again where a caller
+// waits; a promise lapses. Up to as many failed ones are kept beside those. So releases that one
+// server does not take leave room for those of others.
 const maxHeard = 1024
 
 // addHeard is add for those.
@@ -293,7 +293,7 @@ func (c *Coordinator) sendBatch(ctx context.Context, batch []fallback.Release, t
 	return left, err
 }
 
-// flushReleases sends what is left when the coordinator has stopped. It tries twice.
+// flushReleases sends the remaining releases when the coordinator has stopped. It tries twice.
 func (c *Coordinator) flushReleases() error {
 	var err error
 	list := c.debts.releases.takeAll()

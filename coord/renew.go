@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// renewal is what came of a call of Renew.
+// renewal is the outcome of a call of Renew.
 type renewal struct {
 	fallback.Renewal
 	sent time.Time
@@ -145,7 +145,7 @@ func (c *Coordinator) renewAlone(ctx context.Context, s *session) (r fallback.Re
 	return r, asked, err
 }
 
-// renewing is what a session says of itself with each renewal.
+// renewing returns the registration that a session sends with each renewal.
 func (c *Coordinator) renewing(s *session) fallback.Registration {
 	r := c.registration()
 	r.Seen, r.Guardians = s.seen.last(), s.guarded.registers()

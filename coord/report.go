@@ -4,7 +4,8 @@ import (
 	"time"
 )
 
-// reports collects what is not logged at the moment when it happens, because it may come in storms.
+// reports collects the losses, which are not logged when they happen, because they may come in
+// storms.
 type reports struct {
 	mu     mutex[leafRank]    // protects losses
 	losses map[LossCause]loss // that were not reported yet

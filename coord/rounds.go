@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// rounds is a session's part in the rounds of the table of sessions, by which Grace ends early:
+// rounds is a session's part in the rounds of the table of sessions, which end Grace early:
 // docs/protocol.md has the rules. One loop speaks for the rounds that others begin, or this
 // session; the other one begins them, and ends the Graces that it has seen before.
 type rounds struct {
@@ -22,7 +22,7 @@ type rounds struct {
 	pass  chan chan error // for verify: to look at all that the session has
 	calls chan struct{}   // capacity 1: a renewal is on its way
 
-	mu      mutex[leafRank] // protects what follows
+	mu      mutex[leafRank] // protects the fields below
 	round   string          // of the table, as it was told last; "" for none
 	since   time.Time       // when it was first told
 	changed chan struct{}   // closed when round is another one, or a hint has come
@@ -52,9 +52,10 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 // failover are lower than those after the next (I2).
 func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Margin + time.Second }
 
-// renewEvery is how often the session is renewed. Where a round counts in Grace of the table each
-// session has renewed at the new server before that, at the deposed one for delta at most: one that
-// the table lacks has seen that (E8). Half a second is for the call, and for one before it (alone).
+// renewEvery is how often the session is renewed. Where a round counts in Grace of the table, each
+// session has renewed at the new server before that: at the deposed one it can for delta at most.
+// One that the table lacks has seen that (E8). Half a second is for the call, and for one before it
+// (alone).
 func (c *Coordinator) renewEvery() time.Duration {
 	by, ok := c.remote.ns.(fallback.Rounder)
 	if !ok || !by.Openings() || !guard.TableAge {
@@ -74,8 +75,8 @@ func (c *Coordinator) newcomer(ctx context.Context, r fallback.Renewal) error {
 	return nil
 }
 
-// wanted returns the channel by which verify is asked to look at all that the session has; nil
-// without rounds.
+// wanted returns the channel that asks verify to look at all that the session has; nil without
+// rounds.
 func (x *rounds) wanted() <-chan chan error {
 	if x == nil {
 		return nil
@@ -120,14 +121,15 @@ func (x *rounds) news() {
 	x.changed = make(chan struct{})
 }
 
-// now returns the round, since when it is known, and what is closed when that changes.
+// now returns the round, the time since when it is known, and a channel that is closed when that
+// changes.
 func (x *rounds) now() (round string, since time.Time, changed <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.round, x.since, x.changed
 }
 
-// renew is a renewal for the round's sake. What it says of the session is left to the others.
+// renew is a renewal for the round's sake. Only the other renewals extend the lease.
 func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Renewal, error) {
 	c := x.c
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
@@ -151,11 +153,12 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	return a, err
 }
 
-// aloneFor is what a renewal that hangs takes of the half second that the next one has (E8).
+// aloneFor is how much a hanging renewal takes of the half second that the next one has (E8).
 const aloneFor = 250 * time.Millisecond
 
-// alone waits for the renewal that is on its way, for aloneFor at most. The next one knows what
-// that is told then: the table of Options.AllReplicas may take the session for a missing one else.
+// alone waits for the renewal that is on its way, for aloneFor at most. Then the next one knows the
+// answer to that one: otherwise the table of Options.AllReplicas may take the session for a missing
+// one.
 func (x *rounds) alone(ctx context.Context) (over func()) {
 	if x == nil {
 		return func() {}
@@ -193,7 +196,7 @@ func (x *rounds) speak(ctx context.Context) {
 	}
 }
 
-// look is what a hint makes: the round is asked for, and callers ask again for what they wait for.
+// look follows a hint: it asks for the round, and makes waiting callers ask again.
 func (x *rounds) look(ctx context.Context) {
 	_, _ = x.renew(ctx, fallback.RoundCall{})
 	x.askAgain()
@@ -251,8 +254,8 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 }
 
 // settling is for how long yet a pass does not count, as a server has taken over a moment ago: it
-// may have found there what the server before lacks. That one answers others yet, and they may end
-// its Grace.
+// may have found records there that the server before lacks. That one answers others yet, and they
+// may end its Grace.
 func (x *rounds) settling() time.Duration {
 	if !guard.PassOld {
 		return 0

@@ -72,7 +72,7 @@ func (x *cluster) all() []*link {
 
 // takes reports whether this node takes partitions, wherever a ring places them: other nodes may
 // not have heard that it is drained. It is asked when the partition is Acquiring already, and Drain
-// counts such ones, so none is acquired once Drain has found that there are none.
+// counts such ones. So none is acquired once Drain has found none.
 func (x *cluster) takes() bool {
 	return x == nil || !x.self.leaving.Load() && !x.self.draining.Load()
 }

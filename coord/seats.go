@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A seat is a word that a reader has to itself while it reads: what it has is other than what any
+// A seat is a word that a reader has to itself while it reads: its value is another one than any
 // other reader has had there, so a lock that was unlocked is never taken for another one. Readers
 // of different goroutines as a rule use seats of different cache lines, so that processors do not
 // wait for each other. That is how BRAVO lets readers in (Dice and Kogan, "BRAVO - Biased Locking
@@ -20,14 +20,14 @@ type seat struct {
 	x *reading // the seat is one of its; it does not change
 }
 
-// What a seat has is how many readers have had it, and these bits.
+// A seat's value is the number of its readers so far, and these bits.
 const (
 	seatTaken    = 1 << iota
 	seatFollowed // contexts end with the lock
 	seatCounted  // the reader is counted; the seat is its own, and in no row
 	seatTurn
 
-	seatLeft = seatTurn - seatTaken // what a reader adds when it leaves
+	seatLeft = seatTurn - seatTaken // added by a reader that leaves
 )
 
 // A row is the seats of goroutines that are not expected to run on different processors: cache

@@ -101,17 +101,17 @@ func (x *cluster) gossipKey() string {
 var errOwnKeys = errors.New("coord: RotateSecret: the gossip is encrypted with Options.Cluster.GossipKeys, and not with the secret: change those, " +
 	"by three deployments: a new key at the end, then in front, then without the old one")
 
-// RotateSecret makes a new secret of the namespace, which the cluster's gossip is encrypted with on
-// all nodes after two RenewEvery and a CallTimeout, without a restart. One SessionTTL later they
-// decrypt nothing with the one before. The arbiter keeps the two before the newest: do not rotate
-// three times within these two RenewEvery, or nodes that have not renewed meanwhile are cut off
-// from the gossip until they have. It blocks for one call of the arbiter; the error is the
-// arbiter's, or [ErrUnavailable] if it has not been reached yet.
+// RotateSecret makes a new secret of the namespace. After two RenewEvery and a CallTimeout all
+// nodes encrypt the cluster's gossip with it, without a restart. One SessionTTL later they decrypt
+// nothing with the one before. The arbiter keeps the two before the newest: do not rotate three
+// times within these two RenewEvery, or nodes that have not renewed meanwhile are cut off from the
+// gossip until they have. It blocks for one call of the arbiter; the error is the arbiter's, or
+// [ErrUnavailable] if it has not been reached yet.
 //
 // Nothing else depends on the secret. Where Cluster.GossipKeys are set it protects nothing, and
 // RotateSecret returns an error: change those, by deployments. A process without a cluster, or with
 // Options.Observe, cannot know whether the nodes have such keys: there nil says only that the
-// arbiter has a new secret. Which key each node uses tells NodeReport.Gossip; the command holdfast
+// arbiter has a new secret. NodeReport.Gossip names the key that a node uses; the command holdfast
 // rotate-secret waits for that.
 //
 // Rotate the secret if it may have been read: every program that can read the arbiter's data

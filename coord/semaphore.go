@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Semaphore has permits, of which callers of all processes together have no more than there are.
-// It is made by [Coordinator.Semaphore], and safe for concurrent use.
+// A Semaphore has a fixed number of permits. Callers of all processes together never have more. It
+// is made by [Coordinator.Semaphore], and safe for concurrent use.
 type Semaphore struct {
 	c    *Coordinator
 	key  string // as it was given
@@ -53,10 +53,10 @@ const semaphorePrefix = "\x00"
 // [*SizeError].
 //
 // A process has its permits in blocks, which its callers share: while a block has enough of them,
-// Acquire asks no other process. When others wait, a process gives back what its callers do not
-// use; and a block that is not used for a second, or twenty times Options.Handoff.Linger if that is
-// longer. Stats, Trace and the log tell of blocks, not of each caller. The permits of a process
-// that crashed are free when its session is dead.
+// Acquire asks no other process. When others wait, a process gives back the permits that its
+// callers do not use; and a block that is not used for a second, or twenty times
+// Options.Handoff.Linger if that is longer. Stats, Trace and the log tell of blocks, not of each
+// caller. The permits of a process that crashed are free when its session is dead.
 //
 // All processes have to know of blocks: one of an older version of this module gives back permits
 // that are not used only with the last ones of its block that are.
@@ -73,9 +73,9 @@ func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 }
 
 // Acquire waits for n permits until ctx ends. Callers of all processes are served in the order in
-// which they came: a large request is not starved by small ones. A caller that waits lets no later
-// one have permits of a block, in any process, from the moment at which that process hears of it.
-// Permits last as a [Lock] does, until Release or until they are lost.
+// which they came: a large request is not starved by small ones. Once a process hears of a caller
+// that waits, it lets no later one have permits of a block. Permits last as a [Lock] does, until
+// Release or until they are lost.
 //
 // Errors: those of [Coordinator.Lock] without [ErrHeld]; a [*SizeError]; and if n is less than 1 or
 // more than the semaphore has.
@@ -91,8 +91,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (Permits, error) {
 }
 
 // Do calls fn with n permits, and releases them when fn returns, panics or calls runtime.Goexit.
-// fn's context has the values and the deadline of ctx and ends with it, and also when the permits
-// are lost, with that as its cause; fn has to heed it.
+// fn's context has the values and the deadline of ctx and ends with it. It also ends when the
+// permits are lost, with that as its cause; fn has to heed it.
 //
 // Do returns the error of Acquire or of fn. If the permits were lost before fn ended, the error Is
 // [ErrLost] as well.
@@ -289,7 +289,7 @@ func (s *Semaphore) enter() (*pool, error) {
 	}
 }
 
-// follow returns what ends with the permits; nil if they were released. The mutex is held.
+// follow returns the follower of the permits; nil if they were released. The mutex is held.
 func (p Permits) follow() *follower {
 	u := &p.b.uses[p.at]
 	if u.turn != p.turn || u.n == 0 {

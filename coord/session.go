@@ -76,7 +76,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.leased(until)
 	if c.cluster != nil {
 		c.cluster.session(s.ID) // before anything is asked for in its name
-		c.cluster.ring.Search() // it may not have been known before which others there are
+		c.cluster.ring.Search() // before, the other nodes may not have been known
 	}
 	c.tells.stats.sessions.Add(1) // before Stats names it
 	c.sessions.set(s)
@@ -302,8 +302,8 @@ func (x *soonest) next(at time.Time) time.Time {
 	return x.at
 }
 
-// watch takes away what has lapsed, at the moment when it does: one timer for the session and all
-// holds.
+// watch takes lapsed holds and ownerships away, at the moment when they lapse: one timer for the
+// session and all holds.
 func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelCauseFunc) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -340,8 +340,8 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 	}
 }
 
-// lapsed takes away what has lapsed, and returns when something may lapse next, zero if nothing
-// may.
+// lapsed takes lapsed holds and the lapsed ownership away. It returns the earliest time of the next
+// lapse, zero if there is none.
 func (p *partition) lapsed(a *after) time.Time {
 	now := p.lock()
 	next := p.Lapsed(now, &a.Effects)

@@ -23,7 +23,7 @@ type session struct {
 
 // expiry is when a session expires at the arbiter, as it was told last: Expiry of a Renewal.
 type expiry struct {
-	mu mutex[leafRank] // protects what follows
+	mu mutex[leafRank] // protects the fields below
 	is int64
 	at time.Time // when it was told that
 }
@@ -45,8 +45,8 @@ func (x *expiry) last() int64 {
 	return x.is
 }
 
-// sessions is the current session, for callers that need one, and what is known of those of other
-// processes.
+// sessions has the current session, for callers that need one, and the known deaths of other
+// processes' sessions.
 type sessions struct {
 	present atomic.Pointer[session]
 	why     atomic.Pointer[error] // there is none

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// Share returns the result of fn for the key, which is run once for all callers that want it at
-// about the same time, in this process and in all others of the namespace. A caller that comes
-// while the result is kept gets it by one read of the store, without a lock.
+// Share returns the result of fn for the key. fn runs once for all callers that want it at about
+// the same time, in this process and in all others of the namespace. A caller that comes while the
+// result is kept gets it by one read of the store, without a lock.
 //
 // One call's journey: it joins the flight of its key in this process, if there is one. The flight
 // reads the store. If there is no result that may be used, it locks the key and reads again:
@@ -28,18 +28,18 @@ import (
 //
 // ctx limits this caller's wait only; the flight goes on for the others. When all have left, fn's
 // context ends, with [singleflight.ErrAbandoned] as its cause. fn's context has the values of the
-// ctx of the flight's first caller, and ends as well when the lock is lost or the coordinator is
+// ctx of the flight's first caller. It also ends when the lock is lost or the coordinator is
 // closed. fn has to heed it: Close waits for fn, so fn must not call Close. fence is the lock's
 // token, [Lock.Fence].
 //
-// The context carries the flight's lock, and those locks that the callers have which wait at this
-// moment, as they cannot go on before fn returns: with it Lock of such a key returns [ErrHeld], and
-// a function in [Coordinator.DoNested] runs under that lock. If the caller leaves, that function's
-// context ends, and DoNested returns [ErrUnlocked]. A run in the background carries the flight's
-// lock only. Neither belongs to the task of a caller with [WithLocker].
+// The context carries the flight's lock, and the locks of the callers that wait at this moment, as
+// they cannot go on before fn returns: with it Lock of such a key returns [ErrHeld], and a function
+// in [Coordinator.DoNested] runs under that lock. If the caller leaves, that function's context
+// ends, and DoNested returns [ErrUnlocked]. A run in the background carries the flight's lock only.
+// Neither belongs to the task of a caller with [WithLocker].
 //
-// All callers of a flight get the same T, so what it points to should not be changed by them. They
-// get the same error, too. An error is not stored, and the next flight runs fn again, unless
+// All callers of a flight get the same T, so they should not change the data that it points to.
+// They get the same error, too. An error is not stored, and the next flight runs fn again, unless
 // ShareOptions.KeepErrors says otherwise. [Unshare] makes the next flight run fn again although
 // there is a result. A panic or Goexit of fn passes through to all of them, as in
 // [singleflight.Member.Result], and the lock is released.
@@ -103,7 +103,7 @@ func Share[T any](ctx context.Context, c *Coordinator, key string, opts *ShareOp
 	return v, err
 }
 
-// share is what one flight does.
+// share is the work of one flight.
 type share[T any] struct {
 	c     *Coordinator
 	key   string
@@ -116,7 +116,7 @@ type share[T any] struct {
 	crew  crew
 }
 
-// traced is run with what Trace.Flight is told.
+// traced is run, and tells Trace.Flight of it.
 func (s *share[T]) traced(ctx context.Context) (T, error) {
 	f := s.c.opts.Trace.Flight
 	if f == nil {
@@ -185,8 +185,8 @@ func (s *share[T]) look(ctx context.Context) (f found[T], err error) {
 	if kind != keptValue {
 		return f, nil
 	}
-	// What cannot be decoded was written by another version of the program: it is not used, and
-	// written over.
+	// A value that cannot be decoded was written by another version of the program: it is not used,
+	// and written over.
 	v, err := s.opts.Decode(body)
 	if err == nil && (s.opts.Fresh == nil || s.opts.Fresh(v)) {
 		f.v, f.ok = v, true
@@ -203,8 +203,8 @@ func (s *share[T]) fresh(f found[T]) bool {
 
 // early decides by chance whether to refresh a result that is still fresh: the nearer its end, the
 // likelier. This is the rule of Vattani, Chierichetti and Lowenstein, "Optimal Probabilistic Cache
-// Stampede Prevention" (VLDB 2015), with a width that is set in the place of the time that the last
-// run took.
+// Stampede Prevention" (VLDB 2015). The width is an option here, not the time that the last run
+// took.
 func (s *share[T]) early(f found[T]) bool {
 	width := min(float64(s.opts.RefreshAhead)*rand.ExpFloat64(), float64(s.opts.TTL))
 	return s.opts.RefreshAhead > 0 && f.err == nil && f.Age >= s.opts.TTL-time.Duration(width)
@@ -238,7 +238,7 @@ func (s *share[T]) make(ctx context.Context) (v T, err error) {
 		return err
 	})
 	switch {
-	case err == nil || had: // what is from the store needs no lock
+	case err == nil || had: // a result from the store needs no lock
 		return v, kept
 	case ran:
 		return v, fmt.Errorf("%w: %w", ErrNotShared, err)
@@ -255,7 +255,7 @@ func withoutValue(err error) error {
 	return err
 }
 
-// noValueError matches what its error does, but for ErrNotShared.
+// noValueError matches the targets of its error, but for ErrNotShared.
 type noValueError struct{ err error }
 
 func (e *noValueError) Error() string { return e.err.Error() }
@@ -264,7 +264,7 @@ func (e *noValueError) Is(target error) bool {
 }
 func (e *noValueError) As(target any) bool { return errors.As(e.err, target) }
 
-// fnError tells fn's own error from what went wrong with its result.
+// fnError tells fn's own error from one of encoding or storing its result.
 type fnError struct {
 	err    error
 	counts bool  // as much as a result does, whether or not it could be stored: it is one of KeepErrors
@@ -294,9 +294,9 @@ func (s *share[T]) produce(ctx context.Context, l Lock) (T, error) {
 	return v, s.put(l, append([]byte{keptValue}, value...), s.opts.TTL+s.opts.StaleOnError)
 }
 
-// put stores what fn has made. That the store does not answer is no error.
+// put stores fn's result, or its kept error. A store that does not answer is no error.
 func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
-	// Not fn's context: that all callers have left is no reason to throw away what is done. But the
+	// Not fn's context: that all callers have left is no reason to throw the result away. But the
 	// lock is needed.
 	held := l.Context()
 	if held.Err() != nil {

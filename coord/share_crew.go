@@ -9,17 +9,17 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// A crew is the callers that wait in a flight of Share. It is the context from which the flight has
-// its values: those of the caller that began it, but for what that one has as a holder of locks.
-// The flight goes on when that one has left, and has the locks of those callers that wait for it at
-// this moment: they cannot go on before it ends. Its own locks are none of their tasks'.
+// A crew is the callers that wait in a flight of Share. It is the context with the flight's values:
+// those of the caller that began it, but for that caller's locks and task. The flight goes on when
+// that one has left, and has the locks of those callers that wait for it at this moment: they
+// cannot go on before it ends. Its own locks are none of their tasks'.
 //
-// A flight in the background, for which no caller waits, has a crew without callers.
+// A flight in the background has a crew without callers.
 type crew struct {
 	context.Context
 	x     *shares
 	name  flightKey
-	lock  Lock    // under which the flight runs its function; protected by x.mu, as what follows
+	lock  Lock    // under which the flight runs its function; protected by x.mu, as the next two
 	n     int     // callers that wait
 	mated bool    // there are mates, or were
 	mates []*mate // those of them that have locks, or are a flight's function; protected by matesMu
@@ -60,12 +60,13 @@ func (c *crew) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// newMate returns what a caller of Share has, nil if that is nothing.
+// newMate returns the mate of a caller of Share, nil if that has no locks and is no flight's
+// function.
 func newMate(ctx context.Context) *mate {
 	var locks []holder
 	for at := ctx; ; {
 		h, ok := at.Value(heldKey).(holder)
-		if _, lent := h.(*lending); !ok || lent { // within has what is lent
+		if _, lent := h.(*lending); !ok || lent { // within has the lent locks
 			break
 		}
 		locks = append(locks, h)
@@ -150,8 +151,8 @@ func (c *crew) has() []lent {
 	return c.append(nil, nil, make(map[*crew]bool))
 }
 
-// append adds what the crew has to all. by is for how long other flights lend it. Of several ways
-// on which a crew waits the first one counts: seen has the crews that were added. matesMu is held.
+// append adds the crew's locks to all. by is for how long other flights lend it. If a crew waits in
+// several ways, the first one counts: seen has the crews that were added. matesMu is held.
 func (c *crew) append(all []lent, by []context.Context, seen map[*crew]bool) []lent {
 	if seen[c] {
 		return all
@@ -188,7 +189,7 @@ func (x *lending) Held() (Lock, context.Context) {
 	return l, &lending{x.Context, x.all[1:]}
 }
 
-// unlent returns a holder as its owner has it, and what ends when it is lent no more.
+// unlent returns a holder as its owner has it, and the contexts that end when it is lent no more.
 func unlent(h holder) (holder, []context.Context) {
 	if x, ok := h.(*lending); ok {
 		return x.all[0].h, x.all[0].by

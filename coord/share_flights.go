@@ -18,7 +18,7 @@ type shares struct {
 	stop    context.CancelCauseFunc
 	work    sync.WaitGroup // all of them
 
-	mu     mutex[leafRank]     // protects what follows, and work from being added to while Close waits for it
+	mu     mutex[leafRank]     // protects the fields below, and work from being added to while Close waits for it
 	open   map[flightKey]*crew // of the flights that callers may join
 	closed bool
 }
@@ -58,7 +58,7 @@ func (x *shares) join(c *crew, m *mate, f func(context.Context) (any, error)) (a
 	for there := x.open[c.name]; there != nil && there.lock.t != nil; there = x.open[c.name] {
 		l := there.lock
 		x.mu.Unlock()
-		holds := l.holds() // at this moment: so what the flight has found was not replaced before the caller came
+		holds := l.holds() // at this moment: so the flight's result was not replaced before the caller came
 		x.mu.Lock()
 		if holds {
 			break

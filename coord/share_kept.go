@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// What a ShareStore keeps begins with a byte that says what follows.
+// A value in a ShareStore begins with a byte that names the kind of the rest.
 const (
-	keptValue = '=' // what Encode has made of a T
+	keptValue = '=' // the result of Encode for a T
 	keptError = '!' // JSON of a keptErr
 	keptGap   = '-' // nothing: Unshare was here
 )
 
-// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: what callers get
-// that come after the run.
+// A KeptError is an error of fn that was kept, as ShareOptions.KeepErrors says: callers that come
+// after the run get it.
 type KeptError struct {
 	Text string        // of fn's error, the first 1,024 bytes of it at most
 	Err  error         // the one of KeepErrors that fn's error was, or had in it
@@ -41,7 +41,7 @@ type keptErr struct {
 	Text []byte `json:"text"`
 }
 
-// keep returns what is to be stored of fn's error, nil if it is not to be.
+// keep returns the value to store for fn's error, nil if there is none.
 func (o *ShareOptions[T]) keep(err error) []byte {
 	for _, known := range o.KeepErrors {
 		if errors.Is(err, known) {
@@ -88,13 +88,13 @@ const gapFor = time.Hour
 // runs fn, as when the data that fn reads has been changed. store is the one of ShareOptions.Store,
 // nil for the arbiter.
 //
-// It locks the key until it is done, so it waits for a run of fn that is under way, and the result
-// of that is not used any more either. The holder of the key's lock must not call it. With an error
-// it is unknown whether it has happened, and Unshare may be called again.
+// It locks the key until it is done. So it waits for a run of fn that is under way, and the result
+// of that run is not used any more either. The holder of the key's lock must not call it. With an
+// error it is unknown whether it has happened, and Unshare may be called again.
 //
 // A Share of this process that begins after Unshare has returned gets the result of a run that
-// began after Unshare was called. In another process one that joins callers that were reading at
-// that moment may, for as long as that read takes, get what these get.
+// began after Unshare was called. In another process one may join callers that were reading at that
+// moment: for as long as that read takes it may get their result.
 func Unshare(ctx context.Context, c *Coordinator, key string, store ShareStore) error {
 	return c.Do(ctx, key, func(ctx context.Context, l Lock) error {
 		store, err := c.storeOr(store, "Unshare's store")

@@ -16,12 +16,13 @@ type ShareOptions[T any] struct {
 	// TTL is for how long a result is used, from when it was stored. Default 10 s; at least 1 ms.
 	TTL time.Duration
 
-	// RefreshAhead is about how long before the end of TTL a result is refreshed: a caller that
-	// finds it gets it at once, and by chance, which rises towards the end, starts a run of fn in
-	// the background, one in the whole cluster. The mean of the lead is RefreshAhead, if callers
-	// are many; keys that were stored at the same moment are not refreshed at the same moment. It
-	// should be longer than fn takes; at least 1 ms. If the run fails, or panics, that is told to
-	// Options.Logger only. 0: callers wait for a new result when the old one has expired.
+	// RefreshAhead is about how long before the end of TTL a result is refreshed. A caller that
+	// finds it gets it at once, and may start a run of fn in the background, one in the whole
+	// cluster: by chance, which rises towards the end. The mean of the lead is RefreshAhead, if
+	// callers are many; keys that were stored at the same moment are not refreshed at the same
+	// moment. It should be longer than fn takes; at least 1 ms. If the run fails, or panics, that
+	// is told to Options.Logger only. 0: callers wait for a new result when the old one has
+	// expired.
 	RefreshAhead time.Duration
 
 	// StaleOnError is for how long after TTL a result is returned, without an error, when fn has
@@ -30,24 +31,24 @@ type ShareOptions[T any] struct {
 	StaleOnError time.Duration
 
 	// KeepErrors are errors that say as much as a result does, such as sql.ErrNoRows. When fn fails
-	// with an error that Is one of them, that is stored for ErrorTTL in the place of a result, also
-	// of one that StaleOnError would permit (which is not returned then, even if the store does not
-	// answer). A caller that asks meanwhile gets a [*KeptError], which Is the same one, and fn does
-	// not run. They are known to other processes by their texts, which must differ, and must not be
-	// empty. None: no error is kept.
+	// with an error that Is one of them, that is stored for ErrorTTL in the place of a result. It
+	// also replaces a stale one that StaleOnError would permit: that is not returned then, even if
+	// the store does not answer. A caller that asks meanwhile gets a [*KeptError], which Is the
+	// same one, and fn does not run. They are known to other processes by their texts, which must
+	// differ, and must not be empty. None: no error is kept.
 	KeepErrors []error
 
 	// ErrorTTL is for how long such an error is used. Default TTL; at least 1 ms.
 	ErrorTTL time.Duration
 
-	// Fresh, if not nil, is asked whether a stored result may be used. One for which it says false
-	// is treated as if it were not there, also as a stale one. It is not asked about what fn has
-	// just returned.
+	// Fresh, if not nil, reports whether a stored result may be used. One that it rejects is
+	// treated as if it were not there, also as a stale one. It is not asked about the result that
+	// fn has just returned.
 	Fresh func(T) bool
 
 	// Encode and Decode are how a T is stored; both or none are set. Default encoding/json, so
-	// other callers than those of the flight that ran fn get a T without its unexported fields.
-	// What Decode has an error for is not used: if T is an interface with methods, which
+	// other callers than those of the flight that ran fn get a T without its unexported fields. A
+	// result that Decode fails on is not used: if T is an interface with methods, which
 	// encoding/json cannot decode, every flight runs fn.
 	Encode func(T) ([]byte, error)
 	Decode func([]byte) (T, error)
@@ -65,7 +66,7 @@ type ShareOptions[T any] struct {
 	Store ShareStore
 }
 
-// filled returns a copy with all defaults in place, or what is wrong.
+// filled returns a copy with all defaults in place, or an error about a wrong field.
 func (o *ShareOptions[T]) filled() (ShareOptions[T], error) {
 	var f ShareOptions[T]
 	if o != nil {

@@ -17,23 +17,23 @@ import (
 // a Put has returned must see that Put or a later one: the holder of the lock after another process
 // has to find its result. A replica that is behind does not do.
 type ShareStore interface {
-	// Get returns what is kept for the key; with Fence 0 if nothing is. An error means that this
-	// cannot be told.
+	// Get returns the kept value of the key; with Fence 0 if there is none. An error means that
+	// this cannot be told.
 	Get(ctx context.Context, key string) (Shared, error)
 
-	// Put keeps the value for the given time from now, in the place of what is kept. If what is
-	// kept has a higher fence, Put changes nothing and returns an error that Is [ErrLost]. The same
+	// Put keeps the value for the given time from now, in the place of the kept one. If the kept
+	// one has a higher fence, Put changes nothing and returns an error that Is [ErrLost]. The same
 	// fence may come twice: the call is being repeated, or its holder has something newer. After
-	// any other error it is unknown what is kept.
+	// any other error it is unknown which value is kept.
 	//
-	// The fence is not 0; it needs 64 bits, of which the highest is 0 until the year 2068. keep is
+	// The fence is not 0; it needs 64 bits, and the highest one is 0 until the year 2068. keep is
 	// at least a millisecond.
 	Put(ctx context.Context, key string, value []byte, fence uint64, keep time.Duration) error
 }
 
-// Shared is what a [ShareStore] keeps.
+// Shared is a value that a [ShareStore] keeps.
 type Shared struct {
-	Value []byte        // not changed from now on; what is in it is [Share]'s business
+	Value []byte        // not changed from now on; its content is [Share]'s business
 	Fence uint64        // of the lock under which it was made; 0: nothing is kept
 	Age   time.Duration // since it was put, by a clock that is the same for all processes, as the store's own
 }
@@ -60,7 +60,7 @@ func (c *Coordinator) Results() (ShareStore, error) {
 	return arbiterStore{c, r}, nil
 }
 
-// storeOr returns the store, or if it is nil the arbiter's. An error names what to set.
+// storeOr returns the store, or if it is nil the arbiter's. An error names the setting.
 func (c *Coordinator) storeOr(store ShareStore, name string) (ShareStore, error) {
 	if store != nil {
 		return store, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// What simulations need, and no other package can reach.
+// Hooks that simulations need, and no other package can reach.
 func init() {
 	wire.Use = func(cluster any, h wire.Host) { cluster.(*Cluster).host = h }
 	wire.Session = func(c any) (string, time.Time) {
@@ -95,7 +95,7 @@ func init() {
 	}
 }
 
-// sights returns the function of a simulation that sees what this node decides; nil: there is none.
+// sights returns the function of a simulation that sees this node's decisions; nil: there is none.
 func sights(x *Cluster) func(lease.Sight) {
 	if x == nil {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// Stats is a snapshot of what a coordinator has done since New, and of what it is doing.
+// Stats is a snapshot of a coordinator's counts since New, and of its present state.
 type Stats struct {
 	Granted  map[Path]uint64      // locks granted, by path
 	Calls    map[Op]uint64        // calls of the arbiter, by operation; each release or read in a batch counts, and none that was cancelled
-	Failed   map[Op]uint64        // of which failed
+	Failed   map[Op]uint64        // the calls that failed
 	Failures map[Failure]uint64   // the same, by reason
 	Lost     map[LossCause]uint64 // locks lost while they were held, by cause
 	Sessions uint64               // sessions begun; more than 1 means that all locks were lost in between
@@ -33,28 +33,27 @@ type Stats struct {
 	Locked  int    // keys that callers in this process have locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
-	Owned   int    // partitions of which this node grants the keys
+	Owned   int    // partitions whose keys this node grants
 
-	// LongestWait is for how long the caller has waited that has waited longest, of those that wait
-	// now for another caller; 0: none. A wait that was not measured counts from when LongWait was
-	// looked for, a quarter of that later at most. Waits that ExpectLong expects do not count, nor
-	// do those for the arbiter, while that is away or in Grace.
+	// LongestWait is the longest wait so far of the callers that wait now for another caller; 0:
+	// none. A wait that was not measured counts from when LongWait was looked for, a quarter of
+	// that later at most. Waits that ExpectLong expects do not count, nor do those for the arbiter,
+	// while that is away or in Grace.
 	LongestWait time.Duration
 
-	// LongestHold is for how long the lock has been held that has been held longest, of those of
-	// this process that other callers or processes were seen to want since; 0: none. They are
-	// looked for as LongWait and LongHold are, and by Stats. Holds that ExpectLong expects do not
-	// count.
+	// LongestHold is the longest hold so far of this process's locks that other callers or
+	// processes were seen to want since; 0: none. They are looked for as LongWait and LongHold are,
+	// and by Stats. Holds that ExpectLong expects do not count.
 	LongestHold time.Duration
 
 	// GaveUp counts callers that waited and went away without the lock: "locked" and "unavailable"
-	// say what was in the way when their time was over, or the arbiter refused; "canceled": their
-	// ctx was canceled before.
+	// name the obstacle when their time was over, or the arbiter refused; "canceled": their ctx was
+	// canceled before.
 	GaveUp map[string]uint64
 
-	// Grace is what is left of the arbiter's: the arbiter grants nothing new. It is the longest of
-	// that which the last renewal told of and those of partitions that this process has asked for:
-	// in a Redis Cluster each server fails over alone. 0 outside.
+	// Grace is the rest of the arbiter's: the arbiter grants nothing new. It is the longest of the
+	// one in the last renewal and those of partitions that this process has asked for: in a Redis
+	// Cluster each server fails over alone. 0 outside.
 	Grace time.Duration
 
 	// Missing is how many nodes of the cluster the arbiter lists, as far as it was asked, that this
@@ -62,9 +61,9 @@ type Stats struct {
 	// one for some seconds. [Coordinator.Nodes] does not have them.
 	Missing int
 
-	// Unfit: the arbiter has settings with which New would fail, such as a maxmemory-policy that
-	// evicts locks, or a clock years ahead. They are looked at every 12 RenewEvery.
-	// NodeReport.Unfit says which.
+	// Unfit: the arbiter has settings that New would refuse, such as a maxmemory-policy that evicts
+	// locks, or a clock years ahead. They are looked at every 12 RenewEvery. NodeReport.Unfit says
+	// which.
 	Unfit bool
 
 	Permits PermitStats // of semaphores
@@ -76,11 +75,11 @@ type Stats struct {
 	Buried    uint64        // sessions of other nodes that this one has had buried
 }
 
-// PermitStats counts what this process has done about the permits of semaphores, since its start.
+// PermitStats counts this process's work on the permits of semaphores, since its start.
 type PermitStats struct {
 	Local  uint64 // callers that got permits of a block which the process had
 	Asked  uint64 // blocks that the process asked for, at the owner or the arbiter
-	Shrunk uint64 // blocks of which a part was given back while the rest was in use
+	Shrunk uint64 // blocks that were given back in part while the rest was in use
 }
 
 func (s *PermitStats) add(o PermitStats) {
@@ -95,7 +94,7 @@ type Outcome struct {
 	Error string // text of a [Reason]; "": the call was answered. A batch with one call that failed has failed
 }
 
-// stripes spread what every lock counts over cache lines.
+// stripes spread the counts of all locks over cache lines.
 const stripes = 16
 
 type stripe struct {

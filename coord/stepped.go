@@ -47,8 +47,8 @@ func (c *Coordinator) demoteStepped(list []stepped, left time.Duration) {
 	})
 }
 
-// loseSession takes everything away from a session that has ended with an error. It returns what
-// demoteStepped is to be called with.
+// loseSession takes everything away from a session that has ended with an error. It returns the
+// arguments for demoteStepped.
 func (c *Coordinator) loseSession(s *session, err error, a *after) (list []stepped, left time.Duration) {
 	left = c.outlivedBy(s, err)
 	s.over() // it is dead for every reader

@@ -17,16 +17,16 @@ import (
 // A wait is part of a circle only if its caller has locks, and only those are known that its
 // context carries. Such a wait is noted when it has lasted for Options.DeadlockAfter. Whatever
 // closes a circle is noted last, so the process that notes a wait follows it: it asks all nodes for
-// the waits of callers that have the wanted key, then for those of callers that have the keys that
-// these want, and so on. A circle is believed when it is found twice, some time apart: a wait,
-// request or lock that ended in between is not the same one. So all parts of a circle were there
-// when the first look ended.
+// the waits of callers that have the wanted key. Then it asks for those of callers that have the
+// keys that these want, and so on. A circle is believed when it is found twice, some time apart: a
+// wait, request or lock that ended in between is not the same one. So all parts of a circle were
+// there when the first look ended.
 //
 // A reader waits for another one because of a writer between them. Only the grantor knows their
 // order: that a writer waits somewhere proves nothing, as the reader may have come before it, with
 // a grant that is on its way. So the owner tells of the very requests. Where there is none, the
 // arbiter's answer to a request says that another one waits before it. It counts once, and the
-// arbiter is asked again: so what two looks have seen was so at a time in between.
+// arbiter is asked again: so the findings of two looks were true together at a time in between.
 
 // mostDepth is how often all nodes are asked in one look, and so how long a circle may be.
 const mostDepth = 16
@@ -36,7 +36,7 @@ const mostBackoff = 8
 
 // Parts of DeadlockAfter.
 const (
-	betweenLooks = 4  // between the two looks at a circle: what ends it is told to all its nodes meanwhile
+	betweenLooks = 4  // between the two looks at a circle: its end is told to all its nodes meanwhile
 	atRest       = 16 // after all looks, so that many waits are followed together
 )
 
@@ -72,7 +72,7 @@ type placePart struct {
 
 // stuck has the waits of this process that have lasted for long, of callers that have locks.
 type stuck struct {
-	mu    mutex[leafRank] // protects what follows
+	mu    mutex[leafRank] // protects the fields below
 	waits map[uint64]*stuckWait
 	last  uint64
 	wake  chan struct{} // capacity 1: there is a new one
@@ -89,7 +89,7 @@ func mayCircle(name string) bool {
 	return mode.Kind != fallback.Permits && mode.Kind != fallback.Downgraded
 }
 
-// A stuckWait is a call that waits. What changes is protected by the mutex of stuck.
+// A stuckWait is a call that waits. The mutex of stuck protects the fields that change.
 type stuckWait struct {
 	id    uint64
 	name  string        // of the hold that it waits for; of readers any of the key's
@@ -104,9 +104,9 @@ type stuckWait struct {
 	away  chan struct{}  // closed when told is there
 }
 
-// endure waits as long as a call does for what it wants, with a context that carries locks, or
-// until the call is to be sent away: then it returns the wait. What it reads from ready is there
-// again afterwards. A wait that does not last costs a timer, which is used again.
+// endure waits as long as a call does, with a context that carries locks, or until the call is to
+// be sent away: then it returns the wait. A value that it reads from ready is there again
+// afterwards. A wait that does not last costs a timer, which is used again.
 func (c *Coordinator) endure(ctx context.Context, name string, asks func() string, ready chan struct{}) *stuckWait {
 	if c.opts.DeadlockAfter <= 0 {
 		return nil
@@ -293,13 +293,13 @@ func (c *Coordinator) lookForCircles(ctx context.Context, names []string) {
 	}
 }
 
-// ownVictims returns the circles of which the youngest wait is one of this process.
+// ownVictims returns the circles whose youngest wait is one of this process.
 func (c *Coordinator) ownVictims(s sight) []circle.Circle {
 	own := c.sessions.id()
 	return slices.DeleteFunc(circle.Find(s.found()), func(x circle.Circle) bool { return x[0].Process != own })
 }
 
-// A sight is the result of one look: waits, and what else is known of them.
+// A sight is the result of one look: waits, and the other findings about them.
 type sight struct {
 	waits  []seenWait
 	behind map[string]circle.Place // of requests behind a writer's, by the name of the hold that they are for
@@ -400,9 +400,9 @@ func (c *Coordinator) sendAway(found circle.Circle, s sight) {
 	c.callers.stuck.tell(found[0].ID, d)
 }
 
-// waitsFor returns the waits of this process, of callers that have one of the keys, and the
-// requests that this node, the owner of one of the keys, has behind a writer's: as many as an
-// answer has room for. It returns how many it has none for.
+// waitsFor returns the waits of this process's callers that have one of the keys. It also returns
+// the requests for the keys that wait behind a writer's (see behind). It returns as many as an
+// answer has room for, and the number of the others.
 func (c *Coordinator) waitsFor(keys [][]byte) (all []waitPart, behind []placePart, more int) {
 	asked, size := make(map[string]bool, len(keys)), 0
 	for _, key := range keys {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sweep is what a session has seen of all partitions. After a failover each is looked at, as Grace
-// begins when one is. What was answered once is not asked for again.
+// sweep has a session's last sight of each partition. After a failover each is looked at, as Grace
+// begins when one is. A partition that was answered once is not asked for again.
 type sweep struct {
-	mu        mutex[leafRank] // protects what follows
+	mu        mutex[leafRank] // protects the fields below
 	seen      []time.Time     // by partition: when the last read was sent that was answered
 	graceEnds []time.Time     // the end of the Grace that it was seen in
 }
@@ -34,8 +34,8 @@ func (x *sweep) saw(p uint32, sent time.Time, grace time.Duration) {
 	}
 }
 
-// stale lists the partitions to be looked at: those that were seen last before some Grace began and
-// are not in it as far as is known, or before the arbiter became another server.
+// stale lists the partitions to be looked at: those last seen before the arbiter became another
+// server, or before some Grace began that they are not known to be in.
 func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -47,8 +47,8 @@ func (x *sweep) stale(now, grace, other time.Time) (list []uint32) {
 	return list
 }
 
-// lookAt chooses from a list what to look at now: all that is this node's to look at, and so many
-// of the others, which other nodes look at.
+// lookAt chooses from a list the partitions to look at now: all of this node's, and so many of the
+// others, which other nodes look at.
 func lookAt(list []uint32, mine func(uint32) bool, others int) (now []uint32) {
 	var rest []uint32
 	for _, p := range list {
@@ -62,10 +62,11 @@ func lookAt(list []uint32, mine func(uint32) bool, others int) (now []uint32) {
 	return append(now, rest[:min(others, len(rest))]...)
 }
 
-// sweepOthers is in how much of Grace a node looks also at what others are to look at.
+// sweepOthers is the part of Grace, one in so many, in which a node looks also at the others'
+// partitions.
 const sweepOthers = 4
 
-// toSweep lists what to look at now, and reports whether there is more.
+// toSweep lists the partitions to look at now, and reports whether there are more.
 func (c *Coordinator) toSweep(x *sweep) (list []uint32, more bool) {
 	grace, other := c.sessions.graces()
 	all := x.stale(c.now(), grace, other)

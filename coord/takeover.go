@@ -10,8 +10,8 @@ import (
 )
 
 // guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G8): the promises
-// of its own guardians, and what this node has promised to other sessions. It is the shell of a
-// Ward and a Guardian: it reads the clock, sends what they return, and calls the arbiter.
+// of its own guardians, and this node's promises to other sessions. It is the shell of a Ward and a
+// Guardian: it reads the clock, sends their messages, and calls the arbiter.
 type guarded struct {
 	c      *Coordinator
 	s      *session
@@ -19,10 +19,10 @@ type guarded struct {
 	times  guardians.Times
 	wakes  wardWakes
 
-	mu      mutex[leafRank] // protects what follows
+	mu      mutex[leafRank] // protects the fields below
 	ward    *guardians.Ward
 	guard   *guardians.Guardian
-	burying map[string]bool // sessions of which a call of Bury is under way
+	burying map[string]bool // sessions with a call of Bury under way
 	clock   wardClock
 	contact contacts
 	end     wardEnd
@@ -34,7 +34,7 @@ type wardClock struct {
 	read time.Time         // when it was read
 }
 
-// contacts are the times at which a session last met its guardians and the arbiter.
+// contacts are the times of a session's last contacts with its guardians and the arbiter.
 type contacts struct {
 	pinged  time.Time // the guardians, at last
 	silent  time.Time // when answers of all sessions that could guard this one were overdue; zero: they are not
@@ -114,8 +114,8 @@ func (g *guarded) instant(now time.Time) guardians.Instant {
 // monotonic returns a guardian's clock.
 func (g *guarded) monotonic(now time.Time) guardians.Instant { return now.Sub(g.c.began) }
 
-// registers returns what a renewal names: the recorded set, or the next one from when it is asked
-// for (G8).
+// registers returns the guardians in a renewal: the recorded set, or the next one from when it is
+// asked for (G8).
 func (g *guarded) registers() fallback.Guardians {
 	if g == nil {
 		return fallback.Guardians{}

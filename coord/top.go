@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A KeySummary is what Held and Top tell of a key.
+// A KeySummary is a key in the answers of Held and Top.
 type KeySummary struct {
 	Key      string    `json:"key"`
 	Mode     string    `json:"mode,omitempty"`     // as KeyHolder.Mode
@@ -79,9 +79,9 @@ func (x *cluster) linkNamed(node string) (*link, error) {
 // a cluster it is about this process. It asks each node for its own first n, and then all nodes
 // about these keys, as far as they fit into a question. So keys with waiters that are spread over
 // many nodes may be missed. So may keys of a node with so many that they do not fit into an answer
-// (of 1000, half or a quarter do); KeyList.More tells. Nodes that do not answer within
-// Options.CallTimeout, those that could not look at all of their keys within half of it, and those
-// to which there is no stream, are listed. Of what they hold the owners' part is told.
+// (of 1000, half or a quarter do); KeyList.More tells. Nodes without a stream, and those that do
+// not answer within Options.CallTimeout, are listed. So are those that could not look at all of
+// their keys within half of it. The owners still tell of the keys that such nodes hold.
 func (c *Coordinator) Top(ctx context.Context, n int, by By) (KeyList, error) {
 	if by == 0 || int(by) >= len(orders) {
 		return KeyList{}, fmt.Errorf("coord: Top: there is no order %v", by)
@@ -134,8 +134,7 @@ func (x *cluster) noStream(node string) error {
 	return errNoNode
 }
 
-// unlinked returns the nodes that are there, and to which there is no stream, so that they are not
-// asked.
+// unlinked returns the live nodes without a stream, which are not asked.
 func (x *cluster) unlinked(links []*link) (all []Unanswered) {
 	if x == nil {
 		return nil
@@ -174,7 +173,7 @@ func (c *Coordinator) askAll(ctx context.Context, links []*link, q question) (al
 	return all, missed
 }
 
-// askWhole asks a node once more about those keys for which its answer had no room: the last ones.
+// askWhole asks a node once more about the keys that its answer had no room for: the last ones.
 // Where that is not answered, the reply's More says how many these are.
 func (c *Coordinator) askWhole(ctx context.Context, l *link, q question) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
@@ -195,7 +194,7 @@ func (c *Coordinator) askWhole(ctx context.Context, l *link, q question) (reply,
 	return a, nil
 }
 
-// merge puts together what several processes tell, in order.
+// merge puts the answers of several processes together, in order.
 func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 	merged := make(map[string]*KeySummary)
 	for i := range all {
@@ -222,7 +221,7 @@ func (l *KeyList) merge(c *Coordinator, all []reply, by By) {
 	slices.SortFunc(l.Keys, by.compare)
 }
 
-// summary turns what a process tells of a key into what this one tells.
+// summary returns the summary of a process's part of a key.
 func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 	name := string(k.Key)
 	s := KeySummary{Key: namedKey(name), Mode: modeOf(name), name: name, Waiters: k.Waiting, Waiting: c.ago(k.Waited)}
@@ -239,7 +238,7 @@ func (c *Coordinator) summary(p *Process, k *keyPart) KeySummary {
 	return s
 }
 
-// add adds what another process tells.
+// add adds another process's summary.
 func (s *KeySummary) add(o *KeySummary) {
 	s.addWaiters(o)
 	// The holder knows more than the owner. Of two holders the key was handed over meanwhile.
@@ -290,7 +289,7 @@ func expectedLast(x, y *KeySummary) int {
 	return -1
 }
 
-// earlierFirst compares times, of which the zero time is the last one.
+// earlierFirst compares times, with the zero time as the last one.
 func earlierFirst(a, b time.Time) int {
 	switch {
 	case a.IsZero() == b.IsZero():

@@ -7,18 +7,18 @@ import (
 )
 
 // Trace is a set of functions to be called at events of single locks. Any of them may be nil. They
-// are called from the goroutine in which the event happens, which is often the caller of Lock or
-// Unlock and waits for them, so they should be quick. No mutex is held meanwhile. They may be
-// called concurrently, and in another order than the events.
+// are called from the goroutine of the event. That is often the caller of Lock or Unlock and waits
+// for them, so they should be quick. No mutex is held meanwhile. They may be called concurrently,
+// and in another order than the events.
 //
 // The context is that of the call of Lock, TryLock, Do or Share, or has its values. Granted and
 // Released cost each lock something; Waited costs only those that wait.
 //
 // They must not call runtime.Goexit, as FailNow and Fatal of package testing do. It ends the
 // goroutine of a caller, whose lock is given back, or one of the coordinator's. Of these, one that
-// works for callers is made up for: they get [ErrUnavailable], or what they want is asked for
-// again. One that works as long as the session or the coordinator is not begun again: then locks
-// may be lost, or stay locked after Unlock, until the session has ended.
+// works for callers is made up for: they get [ErrUnavailable], or their requests are made again.
+// One that works as long as the session or the coordinator is not begun again: then locks may be
+// lost, or stay locked after Unlock, until the session has ended.
 type Trace struct {
 	Granted  func(context.Context, GrantInfo)   // a lock was granted
 	Waited   func(context.Context, WaitInfo)    // a caller has waited for a lock, and has it or not
@@ -29,7 +29,7 @@ type Trace struct {
 	Call     func(CallInfo)                     // a call of the arbiter ended
 }
 
-// Path is the way by which a lock was granted.
+// Path is how a lock was granted.
 type Path uint8
 
 // Paths. The first two are in memory.
@@ -68,8 +68,8 @@ type WaitInfo struct {
 	Err    error         // why the caller has no lock
 }
 
-// FlightInfo describes a flight of Share: what one process does for all callers that want the
-// result of a key at the same time.
+// FlightInfo describes a flight of Share: one process's work for all callers that want the result
+// of a key at the same time.
 type FlightInfo struct {
 	Key     string
 	Took    time.Duration

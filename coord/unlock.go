@@ -8,11 +8,11 @@ import (
 
 // Unlock gives the lock to the next waiter of this process, unless another process waits and it is
 // that one's turn (Options.Handoff). If there is none, the process keeps the key for its next
-// caller, or gives it back to the owner or the arbiter. It does not wait for the network: what a
-// socket does not take at once is sent in the background. It returns [ErrUnlocked] if this lock was
-// unlocked before, and an error that Is [ErrLost] if it was lost: then another caller may have had
-// the key already. As a rule the clock is not checked here, unless Done of the lock's context was
-// called: a process that was stopped for longer than the lease may be told nil before it has
+// caller, or gives it back to the owner or the arbiter. It does not wait for the network: data that
+// a socket does not take at once is sent in the background. It returns [ErrUnlocked] if this lock
+// was unlocked before, and an error that Is [ErrLost] if it was lost: then another caller may have
+// had the key already. As a rule the clock is not checked here, unless Done of the lock's context
+// was called: a process that was stopped for longer than the lease may be told nil before it has
 // noticed.
 func (l Lock) Unlock() error {
 	if l.t == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// snapshot is what this process believes to hold in a partition at some moment.
+// snapshot is this process's view of its holds in a partition at some moment.
 type snapshot struct {
 	p *partition
 	lease.Snapshot
@@ -33,7 +33,7 @@ func (p *partition) older(k snapshot, s fallback.State) bool {
 }
 
 // compare confirms the holds that the arbiter knows, as of the moment when it was asked. It returns
-// what is to be reclaimed.
+// the claims to be reclaimed.
 func (p *partition) compare(k snapshot, s fallback.State, sent time.Time) claims {
 	var a after
 	now := p.lock()
@@ -47,7 +47,7 @@ func (p *partition) compare(k snapshot, s fallback.State, sent time.Time) claims
 	return claims{p, missing}
 }
 
-// verify reads every RenewEvery what the arbiter knows of this process's holds.
+// verify reads the arbiter's records of this process's holds every RenewEvery.
 func (c *Coordinator) verify(ctx context.Context, s *session) {
 	timer := time.NewTimer(c.opts.RenewEvery)
 	defer timer.Stop()
@@ -121,7 +121,7 @@ func inReads(all []snapshot) (calls [][]snapshot) {
 	return calls
 }
 
-// looks is what is looked at: what the session has, if held, and without exceptions for a round;
+// looks is the scope of a look: the session's holds, if held, and without exceptions for a round;
 // and the partitions listed.
 type looks struct {
 	held, round bool
@@ -161,8 +161,8 @@ func (c *Coordinator) verifyOnce(ctx context.Context, s *session, x *sweep, at l
 	return errors.Join(errs...)
 }
 
-// verifyThese verifies holds in some partitions. What one server does not answer does not spoil
-// what others do.
+// verifyThese verifies holds in some partitions. A server that does not answer does not spoil the
+// answers of the others.
 func (c *Coordinator) verifyThese(ctx context.Context, x *sweep, snapshots []snapshot) error {
 	return c.answered(ctx, func(ctx context.Context, there func()) error { return c.verifyNow(ctx, x, snapshots, there) })
 }
@@ -201,8 +201,8 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snaps
 	return errors.Join(failed, err, c.reclaim(ctx, append(missing, more...), c.opts.CallTimeout, nil))
 }
 
-// verifyOlder tells the arbiter of what was seen in the partitions where it may have older data,
-// and then compares what it has answered to Verify, with Grace where that has begun.
+// verifyOlder tells the arbiter of the records that were seen in the partitions where it may have
+// older data. Then it compares the arbiter's answers to Verify, with Grace where that has begun.
 func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []snapshot, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
 	var work sync.WaitGroup
 	var mu mutex[leafRank] // protects missing, failed

@@ -2,11 +2,11 @@ package coord
 
 import "context"
 
-// Wanted returns a channel that is closed when another caller, of this process or of another one,
-// asks for the lock's key, or when the lock ends: a holder that has work for long can give way at a
-// good moment. It is closed already if that was so before. A caller of another process is noticed
-// when the owner or the arbiter tells this one, after a round trip as a rule; without a cluster,
-// where a message of the arbiter's is lost, after Options.RenewEvery.
+// Wanted returns a channel that is closed when another caller, of any process, asks for the lock's
+// key, or when the lock ends: a holder that has work for long can give way at a good moment. It is
+// closed already if that was so before. A caller of another process is noticed when the owner or
+// the arbiter tells this one, after a round trip as a rule; without a cluster, where a message of
+// the arbiter's is lost, after Options.RenewEvery.
 func (l Lock) Wanted() <-chan struct{} {
 	if l.t == nil {
 		return canceled.Done()
