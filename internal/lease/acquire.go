@@ -19,8 +19,8 @@ type moving struct {
 }
 
 // take begins to acquire the partition: the shell makes the calls, partition.startAcquiring. It
-// does not where that was tried in vain a moment ago, or the partition was revoked, or something
-// else is done with it, or without a session. It reports whether the result is to be waited for.
+// does not soon after a failure or a revocation (notBefore), in another phase, at the end of the
+// coordinator, or without a session. It reports whether the caller is to wait for the result.
 func (p *Partition) take(now time.Time) bool {
 	switch {
 	case p.phase == Acquiring:
@@ -62,11 +62,11 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 	p.acquired(now, fx)
 }
 
-// acquired serves or sends away what waited for the end of Acquiring.
+// acquired serves or sends away the requests that waited for the end of Acquiring.
 func (p *Partition) acquired(now time.Time, fx *Effects) {
 	waiting := p.moving.parked
 	p.moving.parked = nil
-	p.hearAgain() // what messages said meanwhile is repeated
+	p.hearAgain() // messages that came meanwhile are repeated
 	p.wantAll(now, fx, p.own == nil)
 	for _, x := range waiting {
 		x.link.Use(-1) // request counts it again
@@ -197,9 +197,8 @@ func (p *Partition) Forswear(epoch uint32) bool {
 	return true
 }
 
-// MayForswear reports whether a record that names this node may be demoted now: once all that was
-// announced has passed (rule 6). acquiring tells whether the call comes from what Acquiring waits
-// for.
+// MayForswear reports whether a record that names this node may be demoted now: once all announced
+// deadlines have passed (rule 6). acquiring tells that an acquisition makes the call.
 func (p *Partition) MayForswear(acquiring bool, now time.Time) bool {
 	return p.own == nil && p.phase != Demoting && (p.phase != Acquiring || acquiring) && (Over(p.bounds.announcedEnds, now) || !guard.Waits)
 }

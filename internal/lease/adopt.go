@@ -39,16 +39,16 @@ func (x Adoption) At() time.Duration {
 // it.
 func (x Adoption) Trusts(gone bool, left time.Duration) bool { return !gone && left > x.Lead+x.Back }
 
-// Claims is what the arbiter may not know of a partition: its owner, after a failover; and holds
-// without a row, or with rows that the server has lost.
+// Claims is the part of a partition's state that the arbiter may not know: its owner, after a
+// failover; and holds without a row, or with rows that the server has lost.
 type Claims struct {
 	Own   Tenure // zero: not this node
 	Holds []fallback.Claim
 }
 
 // Orphans lists the holds that need a row now, as their owners answer for them no longer, or not
-// for long. It counts those that rest on an owner's word, also if they have a row by now, and
-// returns when the next one may need one.
+// for long. It counts the holds that rest on an owner's word, with or without a row, and returns
+// when the next one may need one.
 func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Claim, resting int, next time.Duration) {
 	next = p.cfg.RenewEvery
 	if p.basis.remote == 0 || p.phase == Demoting {
@@ -82,7 +82,7 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 // ownerGone reports whether no owner extends the deadline of the hold.
 func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down() }
 
-// asClaim returns the claim by which the arbiter is asked for the row of the hold.
+// asClaim returns the claim that asks the arbiter for the row of the hold.
 func (h *hold) asClaim(key string) fallback.Claim {
 	return fallback.Claim{Key: key, Row: h.row, Owned: h.epoch}
 }

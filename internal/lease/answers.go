@@ -42,7 +42,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	}
 	k.request = request{}
 	var w *Waiter
-	until := p.deadlines(&h) // it rests on its owner: deadlines takes what the owner has announced (announcedUntil)
+	until := p.deadlines(&h) // it rests on its owner: deadlines takes the announced one (announcedUntil)
 	if !until.Past(now) {
 		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended || k.asked, now)
 	}
@@ -117,7 +117,7 @@ func (p *Partition) Denied(l Link, f *peer.Frame, id fallback.Identity, now time
 	}
 }
 
-// refused sends callers away for which the owner has refused the key.
+// refused sends callers away after the owner has refused the key.
 func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	switch f.Flags {
 	case FlagFull: // the owner lets this node have no more keys: waiting would not help

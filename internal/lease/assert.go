@@ -10,7 +10,7 @@ const simulated = false
 // Illegal is not called.
 func Illegal(string) {}
 
-// AssertWanted does nothing, as what follows: they look for what must not be.
+// AssertWanted does nothing, as the functions below: they look for illegal states.
 func (p *Partition) AssertWanted() {}
 
 func (k *Key) assertKnown()                 {}

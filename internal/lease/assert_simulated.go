@@ -13,12 +13,12 @@ import (
 // simulated tells whether transitions are compared with the tables of legal ones.
 const simulated = true
 
-// Illegal is called with what a partition must not be. A simulation of a core without one of its
-// guards notes it, and goes on.
+// Illegal is called with the description of an illegal state. A simulation of a core without one of
+// its guards notes it, and goes on.
 var Illegal = func(text string) { panic("lease: " + text) }
 
-// assertCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile, of
-// which no mutex keeps it.
+// assertCommon tells of it (Illegal) if a hold may lapse earlier. The stream may end meanwhile: no
+// mutex prevents that.
 func (p *Partition) assertCommon(until time.Time) {
 	for _, k := range p.table.keys {
 		h := k.hold

@@ -22,8 +22,8 @@ func (p *Partition) Busy(k *Key) (busy, own bool) {
 	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }
 
-// Live returns the key with a name if its hold is in force, with a token for the next turn, or if
-// it has no hold; and a new one otherwise.
+// Live returns the key with a name if it has no hold, or one in force with a token for the next
+// turn. Otherwise it returns a new key.
 func (p *Partition) Live(k *Key, name string, now time.Time, fx *Effects) *Key {
 	if k == nil {
 		return p.Key(name)

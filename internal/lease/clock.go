@@ -37,9 +37,9 @@ func Stepped(deadline, now time.Time) bool {
 	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()
 }
 
-// Over reports whether a time has passed, where [Past] is for what this node alone relies on: so
-// much time has gone by as the monotonic clock says at most. If other nodes rely on t, Margin is in
-// it already. The wall clock may step, and says nothing.
+// Over reports whether a time has passed, for times that other nodes rely on; [Past] is for times
+// of this node alone. At least as much time has gone by as the monotonic clock shows. If other
+// nodes rely on t, Margin is in it already. The wall clock may step, and says nothing.
 func Over(t, now time.Time) bool { return !now.Before(t) }
 
 // Later returns the later of two times.
@@ -50,7 +50,7 @@ func Later(a, b time.Time) time.Time {
 	return a
 }
 
-// Earlier returns the earlier one of two times, of which the zero time is none.
+// Earlier returns the earlier one of two times. The zero time is none.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

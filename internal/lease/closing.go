@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Close refuses new locks, sends the waiters away with a reason, and gives back what lingers.
+// Close refuses new locks, sends the waiters away with a reason, and gives back lingering holds.
 func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	step(&p.closing.ending, Closed, nextEndings[:])
 	for _, k := range p.table.keys {
@@ -18,7 +18,7 @@ func (p *Partition) Close(reason error, now time.Time, fx *Effects) {
 	p.table.unused = nil
 }
 
-// GiveKept gives back what lingers.
+// GiveKept gives back lingering holds.
 func (p *Partition) GiveKept(now time.Time, fx *Effects) {
 	for _, k := range p.table.keys {
 		p.vacated(k, now, fx)

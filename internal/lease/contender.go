@@ -16,7 +16,7 @@ type Contender struct {
 	key     *Key              // used again for another name once no caller waits: look whether key.contender is this one
 	id      fallback.Identity // of the request now at the arbiter
 	again   bool              // the arbiter was asked for it before, and may have it in its queue
-	known   fallback.Token    // what was seen before the first request of that name
+	known   fallback.Token    // the highest token seen before the first request of that name
 	asked   bool              // another process asks for the hold that this is about to become
 	trouble error             // why it takes so long; nil: another process has the key
 	holder  string            // the session that has the key, as the arbiter has said last
@@ -29,9 +29,9 @@ type Contender struct {
 // a partition.
 const Block = 1 << 16
 
-// behind is what is known of the place of a request at the arbiter.
+// behind is the place of a request at the arbiter, as far as it is known.
 type behind struct {
-	epoch uint32    // at which it waits behind another one that waits for holds; 0: it does not
+	epoch uint32    // of the request, if it waits behind another one that waits for holds; 0: it does not
 	told  time.Time // when WaitsBehind was called last
 	anew  bool      // the arbiter has said so, asked after that
 }
@@ -108,15 +108,17 @@ func (p *Partition) Disown(x *Contender, fx *Effects) {
 	}
 }
 
-// HeldBy notes the session that has the key, and at which epoch the request waits behind another
-// one that waits for holds, 0 for none: the arbiter, asked at the time sent, has said so.
+// HeldBy notes an answer of the arbiter, which was asked at the time sent: the session that has the
+// key, and the epoch of the request. epoch is 0 if it does not wait behind another one that waits
+// for holds.
 func (p *Partition) HeldBy(x *Contender, session string, epoch uint32, sent time.Time) {
 	x.holder = session
 	x.behind.epoch, x.behind.anew = epoch, epoch > 0 && !sent.Before(x.behind.told)
 }
 
-// WaitsBehind returns the request of this node's for a name at the arbiter, if that has said, asked
-// after the last call, that it waits behind another one. The arbiter is asked again.
+// WaitsBehind returns the request of this node's for a name at the arbiter. ok reports whether the
+// arbiter, asked after the last call, has said that it waits behind another one. The arbiter is
+// asked again.
 func (p *Partition) WaitsBehind(name string, now time.Time) (r Request, ok bool) {
 	k := p.table.keys[name]
 	if k == nil || k.contender == nil || k.contender.behind.epoch == 0 {
@@ -205,10 +207,10 @@ func (p *Partition) Reached(session string, fx *Effects) {
 	}
 }
 
-// Redirect goes to the owner that the arbiter has named. It reports true if the contender is over,
-// and false if the owner needs time, as several have said that they do not own the partition: it is
-// about to change hands. Then pause is for how long to wait. It is short at first, since a
-// partition that is given away has its next owner within milliseconds.
+// Redirect goes to the owner that the arbiter has named. It reports true if the contender is over.
+// It reports false if the owner needs time, as several nodes have denied the ownership: the
+// partition is about to change hands. Then pause is for how long to wait. It is short at first,
+// since a partition that is given away has its next owner within milliseconds.
 func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (pause time.Duration, over bool) {
 	k := x.key
 	x.owner = ""

@@ -9,10 +9,11 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// What happens to the times of bounds when this node gives a partition up:
+// The times of bounds when this node gives a partition up:
 //
-//	freeze         announcedEnds and reliedUntil are the end of what may be announced, and M more: the slot's, as the session may
-//	               be renewed, and a Pong may say so, until the holders are told.
+//	freeze         announcedEnds and reliedUntil are the end of possible announcements, and M
+//	               more: the slot's, as the session may be renewed, and a Pong may say so, until
+//	               the holders are told.
 //	BeginDemote    notBefore is when this node may acquire the partition again, as giveUp says; letGo: after RetryEvery.
 //	EndDemote      both are lowered to the session's deadline by now and M more, if that is earlier: the holders have been told.
 //	               reliedUntil is cleared if the record is at that epoch no more: no holder relies on
@@ -75,8 +76,8 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 	p.bounds.announcedEnds = Earlier(x.slot, x.Session.Deadline()).Add(p.cfg.Margin)
 	// demoted: the holds have rows, so no holder relies on the epoch for longer. stale: an earlier
 	// call of this Demote has written them; or another session, which saw this one dead, has
-	// acquired the partition, or a Grace has ended: by then all that was announced has passed. What
-	// old data can do here docs/protocol.md lists as not covered.
+	// acquired the partition, or a Grace has ended: by then all announced deadlines have passed.
+	// docs/protocol.md lists the effects of old data here as not covered.
 	if demoted || stale {
 		p.bounds.reliedUntil = time.Time{}
 		step(&p.record.naming, NamedElsewhere, nextNamings[:])
@@ -95,7 +96,7 @@ func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time
 		}
 	}
 	p.wantAll(now, fx, true)
-	p.hearAgain() // what messages said meanwhile is repeated
+	p.hearAgain() // messages that came meanwhile are repeated
 }
 
 // unrow removes the row of a hold that was given back, once it is there: while Demote, which writes

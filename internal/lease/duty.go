@@ -2,8 +2,8 @@ package lease
 
 import "time"
 
-// bounds are the epochs and times before which a partition is not served, or not acquired. What
-// happens to each is a table in demote.go.
+// bounds are the epochs and times that limit when a partition is served or acquired. A table in
+// demote.go lists their changes.
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
@@ -12,7 +12,7 @@ type bounds struct {
 	unreachableSince time.Time // its owner cannot be reached
 }
 
-// A Placement is what the ring says of a partition.
+// A Placement is a partition's place on the ring.
 type Placement struct {
 	Known  bool // there is a node that should own it
 	Mine   bool // this one
@@ -27,7 +27,7 @@ type Outlook struct {
 	Overdue time.Time // when a Demote was sent that is not answered in time; zero: none is
 }
 
-// A Duty is what the balance has to do with a partition.
+// A Duty is a task of the balance for a partition.
 type Duty uint8
 
 // The duties.
@@ -72,8 +72,8 @@ func (p *Partition) EndLook() { step(&p.record.looking, NotLooking, nextLookings
 func (p *Partition) idle() bool { return p.phase == Unowned && p.record.looking == NotLooking }
 
 // MayGive reports whether this node serves the partition, and the arbiter is likely to take it back
-// at once. Else it is not given back: no node could serve it until the arbiter answers, and what
-// was granted would lapse.
+// at once. Else it is not given back: no node could serve it until the arbiter answers, and the
+// granted holds would lapse.
 func (p *Partition) MayGive(x Outlook, now time.Time) bool {
 	if p.own == nil || x.Grace || x.Silent {
 		return false

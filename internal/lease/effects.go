@@ -17,7 +17,7 @@ type Ordered struct {
 	Pokes   []*Contender // to ask again now
 	Doubts  []Doubt
 	Linger  *Key    // has begun to linger
-	Rumors  []Rumor // what messages say: to be looked up
+	Rumors  []Rumor // from messages: to be looked up
 	Again   []Rumor // to be heard again
 	// Rows that this node has written and that are to be removed if their sessions are dead.
 	Disclaimed []fallback.Release
@@ -25,7 +25,7 @@ type Ordered struct {
 	Frames     []Sent
 }
 
-// Pending returns the ordered effects of what has happened, nil if there are none. They are to be
+// Pending returns the ordered effects of the last events, nil if there are none. They are to be
 // carried out, and then Done.
 func (p *Partition) Pending() *Ordered {
 	if !p.ordered {
@@ -85,10 +85,10 @@ const (
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
 )
 
-// send puts a frame about a hold or a request on a stream, in the order in which it was decided.
-// Here it is only noted: the shell writes it, when the event is over and before the partition's
-// mutex is free (coord.after.carryOut). send returns the frame for what is not always in it, valid
-// until the next one.
+// send puts a frame about a hold or a request on a stream, in the order of the decisions. Here it
+// is only noted: the shell writes it, when the event is over and before the partition's mutex is
+// free (coord.after.carryOut). send returns the frame for its further fields, valid until the next
+// one.
 func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identity) *peer.Frame {
 	if p.out == nil {
 		p.out = new(Ordered)
@@ -114,14 +114,14 @@ func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identit
 // kept.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// Effects are what has to happen outside because of events, once the partition's mutex is free.
-// Events of several partitions may add to the same. The zero value is none.
+// Effects are the actions outside because of events, once the partition's mutex is free. Events of
+// several partitions may add to the same. The zero value is none.
 type Effects struct {
 	End      func(cause error) // ends the contexts of a turn that was unlocked, before the next one begins
 	Wake     *Waiter           // has its turn, or was refused
 	Wakes    []*Waiter         // more of them
 	Releases []fallback.Release
-	Heard    []fallback.Release // the same, of what only a message says that this node has: some may be left out
+	Heard    []fallback.Release // the same, of holds that only a message gives to this node: some may be left out
 	Losses   []Loss             // to be told: their contexts have ended
 	Sooner   time.Time          // a hold lapses sooner than the clock is looked at
 	Idle     bool               // no other node is known to wait for a hold that is given back
@@ -160,9 +160,9 @@ type Doubt struct {
 	When time.Time // to look
 }
 
-// A Rumor is what one message of the arbiter says of this node's partition: a hold was released,
-// or, without a key, the partition's owner is to demote. Every client of the arbiter that may
-// publish can send a message, so the records are read before the node acts: see Heard.
+// A Rumor is one message of the arbiter about this node's partition: a hold was released, or,
+// without a key, the partition's owner is to demote. Every client of the arbiter that may publish
+// can send a message, so the records are read before the node acts: see Heard.
 type Rumor struct {
 	Key string
 	ID  fallback.Identity

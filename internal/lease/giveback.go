@@ -7,15 +7,15 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// What becomes of a hold of another grantor's key that no caller uses: it is kept in the shell's
-// list (Keep, finish). The shell calls Relax for each key there, and if no caller has come for long
-// enough, giveBack sends the hold back, and dropped forgets the key. A hold that another caller or
-// node wants goes by giveBack, too.
+// The fate of a hold of another grantor's key that no caller uses: it is kept in the shell's list
+// (Keep, finish). The shell calls Relax for each key there. If no caller has come for long enough,
+// giveBack sends the hold back, and dropped forgets the key. A hold that another caller or node
+// wants goes by giveBack, too.
 
 // Keep ends a turn under a hold of another's key, which lingers then. As EndOwn it reads no clock,
 // for nothing is granted: so Relax begins to count when it comes by (undated). It reports false if
-// the caller has to do it by Unlock: one in 64, to be measured, and those after which there may be
-// more to do, as where the key is not in the shell's list yet (listed): finish puts it there.
+// the caller has to do it by Unlock: one in 64, to be measured; and a turn that may leave more to
+// do, as where the key is not in the shell's list yet (listed): finish puts it there.
 func (p *Partition) Keep(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source == SourceOwn || k.others != nil || t.end != nil || t.pledge != nil || !k.listed ||

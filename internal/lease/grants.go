@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// grants is what the owner of a partition knows of a key that not only its own callers want.
+// grants is an owner's knowledge of a key that not only its own callers want.
 type grants struct {
 	holder   fallback.Identity // another node's hold; zero: none; the key's own queue says whether this node has it
 	token    fallback.Token
@@ -222,9 +222,9 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	return true
 }
 
-// grant gives the key to another node, if that has time enough to get a row for it: an owner that
-// reaches the arbiter no more, or does not hear that node any more, would give to the last moment
-// what its holders lose in the next. If it reports false grantFirst sends a Moved frame.
+// grant gives the key to another node, if that has time enough to get a row for it. Else an owner
+// that is cut off from the arbiter or from that node would grant a hold in one moment, and its
+// holder would lose it in the next. If it reports false grantFirst sends a Moved frame.
 func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	if c.link.Down() {
 		return false

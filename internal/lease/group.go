@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A group is what the owner of a partition knows of a key that is wanted in several modes. Each
-// name of the key is a Key of its own, with at most one hold, as if it were another key: all that
-// happens to holds is the same. Only what grants one looks at the others: a hold is granted if
-// those that are held let it in, and in the order in which the requests came, over all names. The
-// nodes that have the holds know of no group. A group belongs to the ownership, and ends with it.
+// A group is an owner's knowledge of a key that is wanted in several modes. Each name of the key is
+// a Key of its own, with at most one hold, as if it were another key: all that happens to holds is
+// the same. Only the granting of one looks at the others: a hold is granted if those that are held
+// let it in, and in the order in which the requests came, over all names. The nodes that have the
+// holds know of no group. A group belongs to the ownership, and ends with it.
 type group struct {
 	keys     []*Key         // the exclusive one first. It is in the group for as long as any other is
 	blocks   map[string]int // by block of permits: how many of the keys are of it
@@ -229,7 +229,7 @@ func (p *Partition) sizeError(name string, of uint32) error {
 }
 
 // grantGroup gives the key's holds to the nodes that have waited longest, as long as the first
-// one's fits. What is in its way is recalled: so no node waits for those that came after it.
+// one's fits. The holds in its way are recalled: so no node waits for those that came after it.
 func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 	if g.granting {
 		return // a hold was given back meanwhile, as it was recalled
@@ -252,7 +252,7 @@ func (p *Partition) grantGroup(g *group, now time.Time, fx *Effects) {
 	}
 }
 
-// clear recalls what is in the way of a hold of k.
+// clear recalls the holds in the way of a hold of k.
 func (p *Partition) clear(g *group, k *Key, now time.Time, fx *Effects) {
 	was := g.granting
 	g.granting = true

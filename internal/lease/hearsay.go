@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// MaxRumors is how many are remembered. What is left out is found out later: by doubt (rule 13),
-// and by verify.
+// MaxRumors is how many are remembered. The others are found out later: by doubt (rule 13), and by
+// verify.
 const MaxRumors = 1024
 
 // Freed: a message says that a hold was released at the arbiter (rule 9).
@@ -106,7 +106,7 @@ func (p *Partition) disclaim(key string, id fallback.Identity, fx *Effects) {
 	}
 }
 
-// hearAgain makes the shell repeat what was said while the rows were on their way.
+// hearAgain makes the shell repeat the rumors that came while the rows were on their way.
 func (p *Partition) hearAgain() {
 	if len(p.moving.freedEarly) > 0 {
 		out := p.order()
@@ -116,8 +116,8 @@ func (p *Partition) hearAgain() {
 }
 
 // Unknown is for a row of this process's session that was found at the arbiter. If this process has
-// nothing to do with the key, its release was lost with what the arbiter has lost: the row has no
-// holder, and is removed.
+// nothing to do with the key, the arbiter has lost its release along with other data: the row has
+// no holder, and is removed.
 func (p *Partition) Unknown(key string, id fallback.Identity, fx *Effects) {
 	if p.phase == Unowned && p.own == nil && p.moving.exported == nil && p.table.keys[key] == nil {
 		fx.Releases = append(fx.Releases, p.ReleaseOf(key, id))

@@ -20,7 +20,7 @@ type hold struct {
 	callPending bool // a call that makes its row may be executed yet
 
 	// Of SourceOwner and SourceFrozen.
-	epoch     uint32    // at which the owner answers for the hold
+	epoch     uint32    // of the owner that answers for the hold
 	from      Link      // the owner's stream; nil: the owner was this node
 	announced time.Time // the owner's deadline (rule 7)
 	pongs     uint64    // so many there were when the grant came: a later one may extend it, if its source is SourceOwner

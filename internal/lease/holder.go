@@ -29,9 +29,9 @@ func (r *request) id() fallback.Identity {
 // cluster a caller may have made it, and makes its first call: contender.first.)
 func (p *Partition) Want(k *Key, now time.Time, fx *Effects) { p.want(k, now, fx, false) }
 
-// want is Want. toArbiter leaves out the node that should own the partition: it has just said that
-// it does not, or it was this node until now, or its stream has ended, or what it granted was
-// doubtful or came too late.
+// want is Want. toArbiter leaves out the node that should own the partition. It has just denied the
+// ownership, it was this node until now, or its stream has ended. Or its grant was doubtful or came
+// too late.
 func (p *Partition) want(k *Key, now time.Time, fx *Effects, toArbiter bool) {
 	if k.q.State() != handoff.Idle || k.q.Waiting() == 0 || k.contender != nil || k.request.link != nil {
 		return

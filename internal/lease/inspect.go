@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A Glance is the part of a key's state by which keys are compared.
+// A Glance is the part of a key's state that comparisons of keys use.
 type Glance struct {
 	Name    string
 	Locked  bool          // a caller of this process has the lock
@@ -25,7 +25,7 @@ type Glance struct {
 // millisecond where none of them is in the processor's cache.
 const WalkAtOnce = 256
 
-// A pace counts what a walk looks at.
+// A pace counts the keys and waiters of a walk.
 type pace struct {
 	rest func() bool // may free the partition's mutex and lock it again
 	n    int         // since the last rest
@@ -43,14 +43,14 @@ func (x *pace) step() bool {
 }
 
 // walk calls f with each key of this node. After each WalkAtOnce keys it calls rest, which may free
-// the partition's mutex and lock it again, so that a walk over many keys holds up no caller. It
-// ends early if rest returns false. Keys that come or go meanwhile may be left out.
+// the partition's mutex and lock it again. So a walk over many keys holds up no caller. It ends
+// early if rest returns false. Keys that come or go meanwhile may be left out.
 func (p *Partition) walk(rest func() bool, f func(*Key)) {
 	x := pace{rest: rest}
 	p.walkAt(&x, f)
 }
 
-// walkAt is walk at a pace that f may share, for what it looks at of each key.
+// walkAt is walk at a pace that f may share, to count waiters of each key.
 func (p *Partition) walkAt(x *pace, f func(*Key)) {
 	for _, k := range p.table.keys {
 		if !x.step() {
@@ -111,10 +111,10 @@ func (s *Seat) waited(now Moment) time.Duration {
 	return max(now-s.since, 1)
 }
 
-// A KeyStatus is what this node knows of a key.
+// A KeyStatus is this node's knowledge of a key.
 type KeyStatus struct {
 	Glance
-	Epoch uint32              // at which this node serves the partition, 0 if it does not
+	Epoch uint32              // of this node's ownership of the partition, 0 if it has none
 	Hold  fallback.Identity   // of this process's hold; zero if there is none or this node is its owner
 	Fence uint64              // of the turn that runs
 	Tag   any                 // of the key
@@ -137,7 +137,7 @@ type HolderStatus struct {
 	Token fallback.Token // the first of the hold
 }
 
-// StatusOf returns what this node knows of a key, with at most so many waiters of either kind. It
+// StatusOf returns this node's knowledge of a key, with at most so many waiters of either kind. It
 // changes nothing.
 func (p *Partition) StatusOf(name string, now Moment, most int) KeyStatus {
 	s := KeyStatus{Glance: Glance{Name: name}}
@@ -187,7 +187,7 @@ func (p *Partition) NamesOf(key string, most int) (names []string) {
 	return names
 }
 
-// A Request is what a node that wants to read a key has asked its owner for.
+// A Request is a node's request to an owner for reading a key.
 type Request struct {
 	Name  string // of the hold that it asked for
 	Epoch uint32 // of the ownership
@@ -216,7 +216,7 @@ func (p *Partition) Behind(key string, now time.Time) (all []Request) {
 // Knows reports whether this node has a hold of the name, wants one, or knows of another node's.
 func (p *Partition) Knows(name string) bool { return p.table.keys[name] != nil }
 
-// grants adds what the owner knows of other nodes.
+// grants adds the owner's knowledge of other nodes.
 func (s *KeyStatus) grants(g *grants, most int) {
 	if g.holder != (fallback.Identity{}) {
 		s.Other = HolderStatus{Identity: g.holder, Token: g.token}

@@ -9,7 +9,7 @@ import (
 )
 
 // Key is a key that this process uses: the queue of its callers, the process's hold, the request
-// for one, and what an owner knows of other nodes that have or want the key.
+// for one, and an owner's knowledge of other nodes that have or want the key.
 type Key struct {
 	name string
 	q    handoff.Queue[*Seat]
@@ -23,7 +23,7 @@ type Key struct {
 	others *grants       // an owner's, of other nodes; nil: there is nothing to know
 	wanted chan struct{} // closed when another caller or node asks for the key; nil: the turn that runs does not want to be told
 
-	// In brackets: the methods for which it is there.
+	// In brackets: the methods that use it.
 	seen    uint64 // the token of the turn that was looked at last, for operators (Overdue, held)
 	since   Moment // when that turn began, or was first looked at (Overdue, held); or the lingering (Relax)
 	notes   notes  // of that turn (Overdue, Count)
@@ -38,8 +38,8 @@ type Key struct {
 	first Turn // as a rule the only one
 }
 
-// notes are what is known of a turn besides when it began. They are bits, as a key has no room for
-// one more field.
+// notes are facts of a turn besides its beginning. They are bits, as a key has no room for one more
+// field.
 type notes uint8
 
 const (

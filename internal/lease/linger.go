@@ -26,7 +26,7 @@ func (p *Partition) Enter(k *Key, at Moment) (*Turn, uint64, Path) {
 	return p.begin(k, fence, path, at), fence, path
 }
 
-// dry reports whether the key lingers under an own hold, for which the ownership has no token left.
+// dry reports whether the key lingers under an own hold, and the ownership has no token left.
 func (p *Partition) dry(k *Key) bool {
 	return k.hold.source == SourceOwn && k.q.State() == handoff.Lingering && p.own != nil && p.own.seq >= noSeq
 }
@@ -42,8 +42,8 @@ func (p *Partition) supply(k *Key) Path {
 }
 
 // Soon reports whether the monotonic clock alone allows Enter, as both clocks have shortly before.
-// It is so for the key of the partition that was found last, as long as its hold is the same, and
-// nothing has brought the deadline nearer.
+// It is so for the partition's key that was found last, as long as its hold is the same and its
+// deadline no nearer.
 func (p *Partition) Soon(k *Key, at Moment) bool { return k == p.table.recent && at < p.table.good }
 
 // Reenter is Enter after Lingers, if the hold is in force. It takes nothing away.

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Lapsed takes away what has lapsed, and returns when the next hold or the ownership may lapse,
+// Lapsed takes away the lapsed holds and the lapsed ownership. It returns when the next may lapse,
 // zero if there is none. If a step of the wall clock has ended the session that owns the partition,
-// it leaves that to FreezeStepped, which gives it back with its rows.
+// FreezeStepped gives it back with its rows instead.
 func (p *Partition) Lapsed(now time.Time, fx *Effects) time.Time {
 	if p.own != nil && p.own.stepped(now) {
 		return now
@@ -68,7 +68,7 @@ func (p *Partition) LoseAll(s *Session, cause Cause, now time.Time, fx *Effects)
 	if owned {
 		over := p.own.session.Deadline().IsZero()
 		p.freeze(Unowned)
-		if over { // the record names that session: others have the partition only when it is dead, and what it announced has passed
+		if over { // the record names that session: others have the partition only when it is dead, and all announced deadlines have passed
 			p.bounds.announcedEnds, p.bounds.reliedUntil = time.Time{}, time.Time{}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A wall clock that steps forward ends what this node relies on, and not what other nodes were told
-// that they may rely on: their clocks have not stepped.
+// A wall clock that steps forward ends the times of this node alone, and not those announced to
+// other nodes: their clocks have not stepped.
 func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 	now := time.Now()
 	ends, stepped := now.Add(time.Minute), stepped(t, now, 3600)
@@ -33,8 +33,8 @@ func TestOver_AStepOfTheWallClockEndsNoAnnouncement(t *testing.T) {
 }
 
 // A Pong is sent without the partition's mutex: it may tell of a renewal that is later than the
-// freeze, and come before holders are told of that. So what they may rely on is the session's
-// deadline of when Demote has ended.
+// freeze, and come before holders are told of that. So they may rely on the session's deadline as
+// of the end of Demote.
 func TestOver_ARenewalBesideTheFreezeIsAnnounced(t *testing.T) {
 	now := time.Now()
 	s := NewSession("me", now.Add(3*time.Second))

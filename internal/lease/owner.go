@@ -49,11 +49,11 @@ func (p *Partition) Warm(k *Key) bool {
 	return k != nil && k.hold.source == SourceOwn && k.others == nil && k.q.State() == handoff.Lingering && p.closing.ending == Open && p.own != nil
 }
 
-// Quick reports whether the monotonic clock alone allows a grant. To read both clocks is half of
-// what a grant costs that closely follows another one. The wall clock is there for a machine that
-// is suspended, during which the monotonic one stands still: it is read once per millisecond of the
-// latter. So in the first millisecond after the machine goes on a key may be granted as if it had
-// never stopped, as it may have been in the last one before.
+// Quick reports whether the monotonic clock alone allows a grant. Reading both clocks is half the
+// cost of a grant that closely follows another one. The wall clock is there for a machine that is
+// suspended, during which the monotonic one stands still: it is read once per millisecond of the
+// latter. So in the first millisecond after the machine goes on, a key may be granted as if it had
+// never stopped. It may have been so in the last millisecond before, too.
 func (p *Partition) Quick(at Moment) bool { return at < p.own.quickUntil && p.own.seq < noSeq }
 
 // Good reports whether this node may grant the partition's keys now. After that Quick may grant
@@ -73,8 +73,8 @@ func (p *Partition) Again(k *Key, at Moment) (*Turn, uint64) {
 	return p.begin(k, fence, PathOwn, at), fence
 }
 
-// Fresh is Lock of a key, not of another name, that is not in use, if Vacant and one of Quick and
-// Good have said so.
+// Fresh is Lock of a key that is not in use, if Vacant and one of Quick and Good have said so. The
+// key must not be another name.
 func (p *Partition) Fresh(name string, at Moment) (*Turn, uint64) {
 	k := p.add(name)
 	fence := uint64(p.token(1))
@@ -137,5 +137,5 @@ func (p *Partition) Confirmed() time.Time {
 	return p.own.confirmed
 }
 
-// Phase returns what this node does with the partition.
+// Phase returns the partition's phase at this node.
 func (p *Partition) Phase() Phase { return p.phase }

@@ -28,7 +28,7 @@ type Partition struct {
 	shelf   shelf // of an owner
 	record  recordState
 	moving  moving // while it is acquired or demoted
-	bounds  bounds // before which it is not served, or not acquired
+	bounds  bounds // that limit when it is served or acquired
 }
 
 // ownership is a partition that this node serves: from the answer to Acquire until it begins to
@@ -61,7 +61,7 @@ type table struct {
 	tags   map[*Key]any    // that the shell has put on keys
 }
 
-// basis is what the holds of a partition rest on.
+// basis is the foundation of the holds of a partition.
 type basis struct {
 	holds   int       // keys that have a hold
 	remote  int       // keys with a hold that may have no row
@@ -71,8 +71,8 @@ type basis struct {
 }
 
 // common is the one stream to an owner that all of a partition's remote holds rest on, if they do.
-// What the owner has announced there is a bound for all their deadlines, so not each has to be
-// looked at.
+// The owner's announcement there is a bound for all their deadlines, so not each has to be looked
+// at.
 type common struct {
 	known bool // false: each hold is to be looked at
 	from  Link
@@ -82,11 +82,10 @@ type common struct {
 // tokens are the highest tokens of a partition that its node has seen.
 type tokens struct {
 	seen    fallback.Token // the highest that the arbiter has told of; never lower
-	brought fallback.Token // the highest that an owner has granted here; no evidence of what the arbiter has
+	brought fallback.Token // the highest that an owner has granted here; no evidence of the arbiter's data
 }
 
-// closing has what the end of the coordinator asks for, and what contenders at the arbiter wait
-// for.
+// closing is the state of the coordinator's end, and of the waits of contenders at the arbiter.
 type closing struct {
 	ending  Ending
 	turns   int     // that run
@@ -94,7 +93,7 @@ type closing struct {
 }
 
 // shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in
-// use a map is small: it has no tables, and what is put in and taken out allocates nothing.
+// use a map is small: it has no tables, and entries come and go without allocation.
 const shelfSize = 6
 
 // A shelf has keys that linger at their owner, or did: the oldest one comes next.
@@ -104,7 +103,8 @@ type shelf struct {
 	spare *grants // to be used again
 }
 
-// recordState is what the record may say of this node, and whether that is being read.
+// recordState is this node's knowledge of the record: whether it may name this node, and whether
+// that is being read.
 type recordState struct {
 	naming   Naming
 	looking  Looking
@@ -217,7 +217,7 @@ func (p *Partition) sawEpoch(r fallback.Record) {
 // Seen returns the highest token that the arbiter has told of by now.
 func (p *Partition) Seen() fallback.Token { return p.tokens.seen }
 
-// ReleaseOf returns what removes the row of a hold of a key.
+// ReleaseOf returns the release that removes the row of a hold of a key.
 func (p *Partition) ReleaseOf(key string, id fallback.Identity) fallback.Release {
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }

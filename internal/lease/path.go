@@ -1,6 +1,6 @@
 package lease
 
-// A Path is the way by which a lock was granted.
+// A Path is the way of a lock's grant.
 type Path uint8
 
 // The paths, with the numbers that they have in package coord.

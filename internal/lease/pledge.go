@@ -26,9 +26,8 @@ type Sharer interface {
 
 // A Pledge is a turn that callers share, as they may see it without the partition's mutex: until a
 // moment the monotonic clock alone decides that the turn is in force, and for some time after that
-// both clocks do, by Extend. It only says what the deadlines said in an event at most pledgedFor
-// before. Where an event takes the hold away, or may bring a deadline nearer, the pledge is
-// retracted.
+// both clocks do, by Extend. It only repeats the deadlines of an event at most pledgedFor before.
+// Where an event takes the hold away, or may bring a deadline nearer, the pledge is retracted.
 type Pledge struct {
 	until   atomic.Int64 // a Moment; 0: to be asked for
 	callers Sharer
@@ -50,9 +49,9 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 // Given reports whether the pledge was not retracted since it was given.
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
-// Extend makes Holds report true for WallEvery, if the pledge was not retracted, the deadlines of
-// the event that gave it have not passed at now, which is the moment at, and both clocks have gone
-// on alike since that event. It reports whether Holds does. The callers' mutex is held, the
+// Extend makes Holds report true for WallEvery, unless the pledge was retracted. The deadlines of
+// the event that gave it must not have passed at now, which is the moment at. Both clocks must have
+// gone on alike since that event. It reports whether Holds does. The callers' mutex is held, the
 // partition's need not be.
 func (x *Pledge) Extend(at Moment, now time.Time) bool {
 	given := x.until.Load()
@@ -124,9 +123,9 @@ func (p *Partition) Retire(t *Turn, fence uint64, now time.Time, fx *Effects) (e
 // usualQuantum is the quantum where Handoff.MaxHold does not limit it.
 const usualQuantum = 5 * time.Millisecond
 
-// QuantumLeft returns for how long a caller of this node should wait for the end of the turn of a
-// key that runs, if one does: until its quantum is over. Then the next turn is not this node's to
-// give. k may be nil.
+// QuantumLeft returns for how long a caller of this node should wait for the end of a key's running
+// turn, if one runs: until its quantum is over. Then the next turn is not this node's to give. k
+// may be nil.
 func (p *Partition) QuantumLeft(k *Key, now time.Time) (left time.Duration, busy bool) {
 	if k == nil || k.q.State() != handoff.Turn {
 		return 0, false
@@ -182,10 +181,10 @@ func (t *Turn) retract() {
 	}
 }
 
-// GiveWay gives back an exclusive hold that lingers, for a caller of this process that tries to get
-// the same key by another name, which k has. It reports false if there is none. What the owner
-// itself has is in no caller's way. It returns k, or if k was forgotten with the other hold a new
-// one in its place.
+// GiveWay gives back an exclusive hold that lingers. It does so for a caller of this process that
+// tries to get the same key by another name, the name of k. It reports false if there is none. An
+// owner's own hold is in no caller's way. It returns k, or if k was forgotten with the other hold a
+// new one in its place.
 func (p *Partition) GiveWay(k *Key, now time.Time, fx *Effects) (*Key, bool) {
 	name := k.name
 	key, _ := fallback.Split(name)

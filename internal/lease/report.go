@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// Counts are what there is in all partitions.
+// Counts are the totals of all partitions.
 type Counts struct {
 	Owned   int    // partitions
 	Locked  int    // keys, by callers
@@ -16,9 +16,9 @@ type Counts struct {
 	Held    Moment // when the first lock began that others were seen to want since, and is not expected; 0: there is none
 }
 
-// Count adds the partition to the counts of all. It stamps what it sees for the first time, and
-// calls rest as Survey does. expected reports whether callers wait for a key for long as a matter
-// of course.
+// Count adds the partition to the counts of all. It stamps turns and waiters that it sees for the
+// first time, and calls rest as Survey does. expected reports whether callers wait for a key for
+// long as a matter of course.
 func (p *Partition) Count(now Moment, rest func() bool, to *Counts, granted func(Path, uint64), expected func(key string) bool) {
 	if p.own != nil {
 		to.Owned++
@@ -78,8 +78,8 @@ type Overdue struct {
 }
 
 // Overdue calls f with each key that callers have waited for or held for so long, once per wait and
-// lock; 0 is never. It stamps what it sees for the first time, so that Lock and Unlock need not. It
-// calls rest as Survey does, also between the waiters of a key.
+// lock; 0 is never. It stamps turns and waiters that it sees for the first time, so that Lock and
+// Unlock need not. It calls rest as Survey does, also between the waiters of a key.
 func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Duration, f func(Overdue)) {
 	at := &pace{rest: rest}
 	p.walkAt(at, func(k *Key) {
@@ -100,8 +100,8 @@ func (p *Partition) Overdue(now Moment, rest func() bool, wait, hold time.Durati
 	})
 }
 
-// longWaits counts the callers that have waited for too long since it was called last. What is in
-// their way it tells as of its beginning.
+// longWaits counts the callers that have waited for too long since its last call. It tells the
+// obstacle in their way as of its beginning.
 func (p *Partition) longWaits(k *Key, now Moment, wait time.Duration, at *pace) Overdue {
 	x := Overdue{Key: k.name, Since: now, Reason: p.reason(k)}
 	switch {

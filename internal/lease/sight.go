@@ -14,7 +14,7 @@ type Sight struct {
 	Until     Deadlines // SightKeeps, SightAccepts: of the hold; SightServes, SightGrants, SightTakes: of the ownership
 }
 
-// A SightKind is what a Sight is.
+// A SightKind is the kind of event in a Sight.
 type SightKind uint8
 
 // The kinds of sights.

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// What follows is for simulations (coord/simulated.go) and tests: no event of a program calls it.
+// The functions below are for simulations (coord/simulated.go) and tests: no event of a program
+// calls them.
 
 // A HoldStatus is a hold as a simulation sees it.
 type HoldStatus struct {
@@ -49,7 +50,7 @@ func (p *Partition) RequestOf(key string) (Link, fallback.Identity) {
 // partition.
 func (p *Partition) LastSeq() uint32 { return p.own.seq }
 
-// Describe tells what this node knows of a key.
+// Describe returns this node's knowledge of a key.
 func (p *Partition) Describe(key string, now time.Time) string {
 	var s strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&s, format+"; ", args...) }

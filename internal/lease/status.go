@@ -2,7 +2,7 @@ package lease
 
 import "fmt"
 
-// A Phase is what this node does with a partition. All but Unowned and Owned last as long as calls
+// A Phase is the phase of a partition at this node. All but Unowned and Owned last as long as calls
 // of the arbiter take: Acquire and Demote are called again if they were not answered. One of them
 // excludes the others.
 type Phase uint8
@@ -41,8 +41,8 @@ var nextPhases = [...][]Phase{
 	Freeing:   {Unowned},
 }
 
-// A Naming is what the arbiter's record may say of this node while the node does not serve the
-// partition (rule 6).
+// A Naming is a node's knowledge of its name in the arbiter's record, while the node does not serve
+// the partition (rule 6).
 type Naming uint8
 
 // The namings of a partition.
@@ -95,8 +95,7 @@ var nextEndings = [...][]Ending{
 	Leaving: {},
 }
 
-// A Looking is what this node is finding out about the record of a partition that it does not
-// serve.
+// A Looking is the state of this node's look at the record of a partition that it does not serve.
 type Looking uint8
 
 // The lookings of a partition.
@@ -119,8 +118,8 @@ var nextLookings = [...][]Looking{
 	LookingAtRecord: {NotLooking},
 }
 
-// An Awaited is what contenders of a partition may wait for at the arbiter, which does not tell
-// them. It is a set.
+// An Awaited is a set of events that contenders of a partition may wait for at the arbiter, which
+// does not tell them.
 type Awaited uint8
 
 // The Awaited of a partition.
@@ -131,7 +130,7 @@ const (
 	AwaitedStream
 )
 
-// A Source is what a hold rests on: what makes it valid, and until when.
+// A Source is the basis of a hold: it makes the hold valid, and limits the time of that.
 type Source uint8
 
 // The sources of a hold.
@@ -154,7 +153,7 @@ const (
 
 var sources = [...]string{"its row", "its owner", "its owner, frozen", "this node", "this node, with a row"}
 
-// String returns what the hold rests on.
+// String returns the Source's name.
 func (x Source) String() string { return name(sources[:], uint8(x), "source") }
 
 // nextSources are the legal transitions of a hold. A new hold may have any Source.

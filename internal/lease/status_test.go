@@ -43,7 +43,7 @@ func TestStates_LegalTransitions(t *testing.T) {
 		{Unowned, Owned, false}, // not without Acquire
 		{Unowned, Demoting, false},
 		{Owned, Acquiring, false},
-		{Demoting, Owned, false}, // what was frozen is never served again (rule 5)
+		{Demoting, Owned, false}, // a frozen partition is never served again at its epoch (rule 5)
 		{Freeing, Owned, false},
 		{Phase(200), Unowned, false},
 	} {

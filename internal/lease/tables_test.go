@@ -207,9 +207,9 @@ type silent struct {
 
 func (l silent) Heard() time.Time { return l.heard }
 
-// TestAloneSince: a partition is given back R after a holder counts as out of reach (rule 4), so
-// where nodes are known soon to be dead that is Death after the last ping, whenever the stream
-// ended, and RetryEvery after it has ended.
+// TestAloneSince: a partition is given back R after a holder counts as out of reach (rule 4). Where
+// the death of nodes is known soon, that is Death after the last ping, whenever the stream ended,
+// and RetryEvery after its end.
 func TestAloneSince(t *testing.T) {
 	const ms = time.Millisecond
 	now := time.Unix(1000, 0)

@@ -54,7 +54,7 @@ func waits(w *Waiter) bool { return !w.Value.Try }
 
 func tries(w *Waiter) bool { return w.Value.Try }
 
-// A TurnState is what has become of the turn of a lock.
+// A TurnState is the fate of a lock's turn.
 type TurnState uint8
 
 // The states of a turn.

@@ -6,8 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// How a turn ends, and what becomes of the hold. The queue of the key (package handoff) says what
-// is to be done:
+// The end of a turn, and the fate of its hold. The queue of the key (package handoff) decides:
 //
 //	Rest   ends the turn if no caller waits and the hold was not recalled: the hold lingers
 //	Keep   is Rest under a hold that has a token left
@@ -40,8 +39,8 @@ func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 
 // Pass is EndOwn where a caller waits in this process, and returns the waiter to be woken. It needs
 // no clock either: the waiter reads it before its Lock returns, and that is the moment which counts
-// (rule 1). Two in 64 take the long way: the first has its beginning measured, the second its end,
-// and both move on the time for which the quick reading is good.
+// (rule 1). Two in 64 take the long way: one to measure its beginning, and one to measure its end.
+// Both extend the time of the quick reading (quickUntil).
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	k, o := t.key, p.own
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
@@ -110,7 +109,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 	fx.Idle = !k.q.Recalled()
 	path := p.supply(k)
-	next, what := k.q.Done(now, limits) // the next waiter, unless the tokens or the quantum of a recalled hold are used up; or what to do
+	next, what := k.q.Done(now, limits) // the next waiter, unless the tokens or the quantum of a recalled hold are used up; or an action
 	switch {
 	case next != nil:
 		p.seat(k, next, path, now, fx)
@@ -126,9 +125,9 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 }
 
-// shelve keeps a key with a hold that is this node's own and lingers, for as long as few keys of
-// the partition were used since. So a key that is used again needs no new entry, and one that is
-// not needs no timer. It reports false if another node may have to do with the key.
+// shelve keeps a key with a lingering hold of this node's own, until callers have used a few other
+// keys of the partition. So a key that is used again needs no new entry, and one that is not needs
+// no timer. It reports false if another node may have to do with the key.
 func (p *Partition) shelve(k *Key) bool {
 	if k.hold.source != SourceOwn || k.others != nil {
 		return false

@@ -9,20 +9,20 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// A Snapshot is what this process believes to hold in a partition at some moment.
+// A Snapshot is this process's belief about its holds in a partition at some moment.
 type Snapshot struct {
 	Keys    []string
 	Rows    []fallback.Row
 	Own     Tenure         // zero: this node does not serve it
 	Busy    int            // the first ones have been in use since they were last verified
-	Further bool           // it goes on with keys of a partition of which another snapshot comes first
-	Known   fallback.Token // what was seen before the arbiter is asked
+	Further bool           // it continues an earlier snapshot of the partition with further keys
+	Known   fallback.Token // the highest token seen before the arbiter is asked
 }
 
-// A Look says more of what Snapshot is to list.
+// A Look has the options of Snapshot.
 type Look struct {
 	All    bool // also holds that got a row a moment ago
-	Silent bool // the arbiter delivers no messages: it is asked of each hold of which a turn runs whether another process waits
+	Silent bool // the arbiter delivers no messages: for each hold with a running turn it is asked whether another process waits
 }
 
 // Snapshot lists the holds of a session that rest on their rows; but for those that got one a
@@ -88,9 +88,9 @@ func (p *Partition) Older(x Snapshot, s fallback.State) bool {
 	return false
 }
 
-// Compare confirms what the arbiter knows, as of the time sent, when it was asked. It returns what
-// is to be reclaimed, as the arbiter does not know it in Grace; what it does not know otherwise is
-// lost. revoked is the epoch of this node's that another node wants to end, 0 for none.
+// Compare confirms the ownership and the holds that the arbiter knows, as of the time sent, when it
+// was asked. It returns the unknown ones to be reclaimed, if the arbiter is in Grace; otherwise
+// those are lost. revoked is the epoch of this node's that another node wants to end, 0 for none.
 func (p *Partition) Compare(x Snapshot, s fallback.State, sent, now time.Time, fx *Effects) (missing Claims, revoked uint32) {
 	p.sawEpoch(s.Record)
 	if x.Own.Epoch > 0 && p.own != nil && p.own.epoch == x.Own.Epoch {

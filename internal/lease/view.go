@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// A View is what a partition has to know of other nodes and of this one. It is looked at on slow
-// paths only. The shell's is coord.view.
+// A View is a partition's knowledge of other nodes and of this one. It is looked at on slow paths
+// only. The shell's is coord.view.
 type View interface {
 	// Session returns this node's session, nil if it has none.
 	Session() *Session
@@ -32,8 +32,8 @@ type Route struct {
 // Known reports whether there is a way to the node that should own the partition.
 func (r Route) Known() bool { return r.Mine || r.Link != nil }
 
-// A Link is a stream to another node, with what was said on it. Links are compared: another stream
-// is another Link. The shell's is coord.link: coord/link.go, heartbeat.go and quota.go.
+// A Link is a stream to another node, with its state. Links are compared: another stream is another
+// Link. The shell's is coord.link: coord/link.go, heartbeat.go and quota.go.
 type Link interface {
 	// Node returns the name of the other node.
 	Node() string
@@ -78,7 +78,7 @@ func (s *Session) Deadline() time.Time { return *s.expires.Load() }
 // Extend sets the deadline.
 func (s *Session) Extend(expires time.Time) { s.expires.Store(&expires) }
 
-// A Config is what all partitions of a coordinator have in common. It does not change.
+// A Config has the settings that all partitions of a coordinator share. It does not change.
 type Config struct {
 	Began      time.Time     // when moments count from
 	Lease      time.Duration // T - M: how long an answer of the arbiter counts, since the request was sent
