@@ -53,13 +53,13 @@ type Link struct {
 	By Hold
 }
 
-// A Circle is waits each of which waits for the next one, and the last one for the first, which is
-// the youngest.
+// A Circle is a list of waits: each one waits for the next one, and the last one for the first,
+// which is the youngest.
 type Circle []Link
 
 // Same reports whether two circles, found at different times, are the same waits, requests and
-// holds. Then each of them has lasted from the one time to the other. So has the request before
-// which a reader's must wait, as it was made before.
+// holds. Then each of them has lasted from the one time to the other. So has the request that a
+// reader's must wait behind, as it was made before.
 func (c Circle) Same(other Circle) bool {
 	return slices.EqualFunc(c, other, func(a, b Link) bool {
 		return a.Process == b.Process && a.ID == b.ID && a.Claim == b.Claim && a.Behind == b.Behind && a.By.Claim == b.By.Claim && a.By.Fence == b.By.Fence
@@ -118,7 +118,7 @@ func (f *finder) loosen() {
 	}
 }
 
-// inTheWay returns the holds for which a wait waits in vain as long as the callers that are stuck
+// inTheWay returns the holds in the way of a wait: it waits in vain as long as the stuck callers
 // have them.
 func (f *finder) inTheWay(i int) (way []place) {
 	w := &f.waits[i]
@@ -135,9 +135,9 @@ func (f *finder) inTheWay(i int) (way []place) {
 	return way
 }
 
-// from returns the circle to which the first holds in the way lead, from a wait that is stuck.
+// from returns the circle that the first holds in the way lead to, from a wait that is stuck.
 func (f *finder) from(i int) Circle {
-	var path []place // a wait, and the hold for which the wait before waits for it
+	var path []place // a wait, and its hold that the wait before waits for
 	seen := make(map[int]int)
 	at := place{i, -1}
 	for {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// waitsOf reads waits, one a line: the caller, what it waits for, and after "has" what it holds. A
-// key alone is a lock, r:key is for reading. "!" at the end of a wait: the request is behind a
-// writer's. The first caller has waited for longest.
+// waitsOf reads waits, one a line: the caller, the key that it waits for, and after "has" its
+// holds. A key alone is a lock, r:key is for reading. "!" at the end of a wait: the request is
+// behind a writer's. The first caller has waited for longest.
 func waitsOf(text string) (all []Wait) {
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		f := strings.Fields(line)
@@ -106,9 +106,9 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestFind_Random compares with a search that knows nothing of circles: callers that want what is
-// free go on and give up what they have, until none can. Find's victims have to be among those that
-// are left, and enough for all to go on.
+// TestFind_Random compares with a search that knows nothing of circles: callers that want a free
+// key go on and give up their holds, until none can. Find's victims have to be among those that are
+// left, and enough for all to go on.
 func TestFind_Random(t *testing.T) {
 	circles := 0
 	for seed := range uint64(20000) {

@@ -5,7 +5,7 @@
 // variables.
 package guard
 
-// The guards, by what they are about.
+// The guards, by subject.
 const (
 	Grace      = true // an arbiter that is another server grants nothing new for a while (I7)
 	Epoch      = true // a call that acquires, demotes or adopts names an epoch, and is refused at another (I6)
@@ -17,18 +17,18 @@ const (
 	Announced  = true // a hold without a row is over when its owner does not answer for it any more (rule 7)
 	Renewal    = true // an answer to a renewal that comes after the old deadline is too late (rule 3)
 	OnItsWay   = true // a node with a pending request does not deny that it has the hold (rule 13, I5)
-	Hearsay    = true // what a message says of a release is looked up, or its holder asked (rule 9)
+	Hearsay    = true // a release that a message tells of is looked up, or its holder asked (rule 9)
 	Absent     = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
 	Listed     = true // nodes that the arbiter lists get streams and partitions, and no others
 	Sooner     = true // a hold that lapses before its node would look is looked after (rule 1)
-	Witness    = true // older data under the same identity are refused by what a process has seen, and begin Grace (I2)
-	Waits      = true // a record is demoted once what was announced has passed (rule 6)
+	Witness    = true // older data under the same identity are refused by a token that a process has seen, and begin Grace (I2)
+	Waits      = true // a record is demoted once all announced deadlines have passed (rule 6)
 	Forsworn   = true // an epoch that is about to be demoted is never served (rule 6)
 	Told       = true // the holder of a key is told that its epoch is frozen (rule 5)
 	Promised   = true // a session is over when the promises of its guardians have passed (G3)
 	VoteLate   = true // a guardian votes when its promise has passed (G5)
 	Votes      = true // the arbiter buries a session on enough votes for the recorded version (G6)
-	Covered    = true // a next set is asked for when its promises cover what was announced (G7)
+	Covered    = true // a next set is asked for when its promises cover the announced deadlines (G7)
 	MarginD    = true // a promise counts M_D less for the session than for its guardian (G2)
 	PingSent   = true // and from when the ping was sent (G2)
 	PongSent   = true // as an announcement counts from when the holder asked (G4)
@@ -47,16 +47,16 @@ const (
 	Overdue    = true // and one that does not hear them renews at once, to give them up in time (G7)
 	Resumed    = true // a guardian that stood still does not vote at once (G5)
 	Silenced   = true // a set of guardians counts until a deposed server is silent (G7)
-	LeaseLeft  = true // and a server that has just taken over renews a lease only of which delta is left (rule 3)
+	LeaseLeft  = true // and a server that has just taken over renews a lease only with delta left (rule 3)
 	RowLate    = true // nor does the next one confirm a row for an owner's word (rule 7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)
 	Blocks     = true // holds of different blocks of permits are counted together (I1)
-	InUse      = true // a block of permits becomes no smaller than what callers have of it (I1)
+	InUse      = true // a block of permits becomes no smaller than its permits in use (I1)
 	Seats      = true // a writer waits for the readers that have a seat (I1)
 	Pledge     = true // callers that share a turn look again once it is to end (I1)
 
-	// Of rounds, by which Grace ends early.
+	// Of rounds, which end Grace early.
 	RoundUnique   = true // each round has a name of its own (E1)
 	SightedBefore = true // a round ends the Graces that were seen before it began, and no others (E2)
 	Spoken        = true // a round is complete when each session of the table has spoken for it, or is dead (E4)
@@ -71,12 +71,12 @@ const (
 	GraceNamed    = true // a Grace that ends early is ended by its name (E2, E5)
 	Floor         = true // epochs are then as high as after the whole Grace (I2, E5)
 	RoundOld      = true // a session begins its pass when a deposed server is silent (E3)
-	AnswersIn     = true // and when no answer is outstanding to what it asked before (E3)
+	AnswersIn     = true // and when no earlier call of its own is without an answer (E3)
 	PassAll       = true // it speaks when the pass has found, or reclaimed, all that it has (E3)
 	PassWhole     = true // also rows that were written a moment ago: it may have been a deposed server that wrote them (E3)
 	PassOld       = true // and no server has taken over a moment ago (E3)
 	PassAdopts    = true // and holds that rest on an owner have rows (E3)
-	PassWaits     = true // and when what it announced, and has no longer, has passed (E3)
+	PassWaits     = true // and when its announced deadlines for holds that it has no longer have passed (E3)
 	Newcomer      = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer (E6)
 
 	// Of observers, circles of callers, and fairness.

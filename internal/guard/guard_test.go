@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// namesOf returns what a file declares by a token, and the names in its maps, each with its own
-// variable.
+// namesOf returns the names that a file declares by a token, and the names in its maps, each with
+// its own variable.
 func namesOf(t *testing.T, file string, tok token.Token) (names []string, maps map[string][]string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)

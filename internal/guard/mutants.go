@@ -111,6 +111,6 @@ var Core = map[string]*bool{
 	"Absent": &Absent, "Waits": &Waits,
 }
 
-// Preempt lets others run for a moment: other goroutines, and what is on its way. No mutex may be
-// held.
+// Preempt lets others run for a moment: other goroutines, and messages on their way. No mutex may
+// be held.
 func Preempt() { time.Sleep(50 * time.Microsecond) }

@@ -8,8 +8,8 @@ import (
 )
 
 // Choose returns the guardians that a session should have among the live ones: as many as may be of
-// its present ones, and others in an order that differs from session to session, so that all guard
-// about as many. Of four it takes three, as three need two votes and four need three.
+// its present ones, and others. The order of those differs from session to session, so that all
+// guard about as many. Of four it takes three, as three need two votes and four need three.
 func Choose(me string, present, live []string) []string {
 	live = slices.DeleteFunc(slices.Clone(live), func(s string) bool { return s == me })
 	rank := func(s string) uint64 { return xxhash.Sum64String(me + " " + s) }

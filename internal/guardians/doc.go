@@ -1,12 +1,11 @@
-// Package guardians has the state machines by which a dead session's keys are free soon:
-// docs/takeover.md.
+// Package guardians has the state machines that free a dead session's keys soon: docs/takeover.md.
 //
-// A [Ward] is what a session knows of its own guardians: their promises, and the set that is
-// recorded at the arbiter. A [Guardian] is what a node has promised to other sessions, and voted.
-// They do nothing by themselves: the caller sends what they return, tells them what it receives,
-// and reads the clock. A Guardian's times are those of the node's monotonic clock, since any
-// moment. A Ward's go on by the wall clock where that has made the longer step: a machine that was
-// suspended has lost the time of its promises.
+// A [Ward] is a session's knowledge of its own guardians: their promises, and the set that is
+// recorded at the arbiter. A [Guardian] is the record of a node's promises to other sessions, and
+// of its votes. They do nothing by themselves: the caller sends the pings and votes that they
+// return, tells them the received ones, and reads the clock. A Guardian's times are those of the
+// node's monotonic clock, since any moment. A Ward's go on by the wall clock where that has made
+// the longer step: a machine that was suspended has lost the time of its promises.
 //
 //	ward := NewWard(times)
 //	ward.Propose(members)          // the guardians that the session wants

@@ -13,24 +13,24 @@ import (
 type Vote struct {
 	Ward  string
 	Voter string
-	Set   Set // of which Voter is a member
+	Set   Set // with Voter as a member
 }
 
-// Burial is what the arbiter is to be asked for.
+// Burial is a request to the arbiter to bury a session.
 type Burial struct {
 	Ward    string
 	Version uint32
 	Voters  []string
 }
 
-// Guardian is what a node has promised to other sessions, and the votes that it knows of.
+// Guardian is the record of a node's promises to other sessions, and of the votes that it knows.
 type Guardian struct {
 	me      string
 	promise time.Duration
 	wards   map[string]*charge
 }
 
-// charge is one session that the node guards, or of which it has heard votes.
+// charge is one session that the node guards, or has heard votes against.
 type charge struct {
 	until Instant // the promise
 	voted uint32  // the latest version that this node has voted for
@@ -46,9 +46,8 @@ type charge struct {
 // makes versions up.
 const versionsOfVoter = 3
 
-// NewGuardian returns that of a session, which has promised nothing. A process that starts again is
-// another session, and begins anew: what it had promised was promised by one that is in no set any
-// more.
+// NewGuardian returns the Guardian of a session, without promises. A process that starts again is
+// another session, and begins anew: the session that had made its promises is in no set any more.
 func NewGuardian(me string, t Times) *Guardian {
 	return &Guardian{me: me, promise: t.Promise, wards: make(map[string]*charge)}
 }
@@ -64,7 +63,7 @@ func (g *Guardian) charge(ward string) *charge {
 
 // Pinged takes a ping of a session and promises that this node will not vote for D (G2). now has to
 // be read after the ping was received. This node never promises again for a version that it has
-// voted for: the answer says up to which one it has (G5).
+// voted for: the answer names the last one (G5).
 func (g *Guardian) Pinged(ward string, p Ping, now Instant) Pong {
 	c := g.charge(ward)
 	c.until, c.sets = max(c.until, now+g.promise), p.Sets
@@ -82,7 +81,7 @@ func (g *Guardian) Next() Instant {
 	return next
 }
 
-// due returns the sets for which this node may vote once its promise has passed.
+// due returns the sets that this node may vote for once its promise has passed.
 func (g *Guardian) due(c *charge) (sets []Set) {
 	for _, s := range c.sets {
 		if s.Version > c.voted && slices.Contains(s.Members, g.me) {
@@ -185,10 +184,10 @@ func (c *charge) drop(voter string) {
 	}
 }
 
-// Burials returns what the votes suffice for (G6). It returns the same again until the session is
-// forgotten. Those for a set that the session has told of come first: a member that makes versions
-// up is in the way of none of them. In each part the earliest version comes first, as the answer to
-// it tells the recorded one.
+// Burials returns the burials with enough votes (G6). It returns the same again until the session
+// is forgotten. Those for a set that the session has told of come first: a member that makes
+// versions up is in the way of none of them. In each part the earliest version comes first, as the
+// answer to it tells the recorded one.
 func (g *Guardian) Burials() (all []Burial) {
 	for ward, c := range g.wards {
 		for version, voters := range c.votes {
@@ -211,7 +210,7 @@ func (g *Guardian) rank(b Burial) int {
 	return 1
 }
 
-// Outdated forgets the votes for versions before the recorded one, of which an answer to a burial
+// Outdated forgets the votes for versions before the recorded one, which an answer to a burial
 // tells. This node's own votes bind it still.
 func (g *Guardian) Outdated(ward string, recorded uint32) {
 	if c := g.wards[ward]; c != nil {

@@ -90,8 +90,8 @@ func TestGuardian_BurialsAreSorted(t *testing.T) {
 	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [b c]} {x 2 [a d]} {y 2 [a d]}]")
 }
 
-// A member that makes a version up, and votes for it each time that it is outdated, does not come
-// before what the session has told of.
+// A member that makes a version up, and votes for it whenever it is outdated, does not come before
+// the session's own sets.
 func TestGuardian_BurialsOfSetsThatAreToldComeFirst(t *testing.T) {
 	told := guardians.Set{Version: 2, Members: []string{"a", "b", "z"}}
 	g := guardians.NewGuardian("a", times)
@@ -199,8 +199,8 @@ func TestGuardian_RemembersFewVersionsOfAVoter(t *testing.T) {
 }
 
 // Of a session that gives up one proposal after another, votes for the recorded set remain: those
-// of this node, which repeats them, and those that others repeat, or that were heard once and are
-// of a set that the session tells of.
+// of this node, which repeats them, and those that others repeat. So do those that were heard once,
+// for a set that the session tells of.
 func TestGuardian_RemembersVotesForTheRecordedSet(t *testing.T) {
 	a, other := guardians.NewGuardian("a", times), guardians.NewGuardian("d", times) // the session has never pinged that one
 	now := time.Duration(0)

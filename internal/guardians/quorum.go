@@ -9,10 +9,10 @@ import (
 // Max is the most guardians that a session may have (G1).
 const Max = 5
 
-// Quorum returns how many of n guardians have to promise for their session to be valid (G3), and
-// how many have to vote for it to be buried (G6). The two numbers are n+1 together, so a session
-// that is valid can not be buried. A session without guardians needs no promise, and no votes bury
-// it: votes is 1, which it never gets.
+// Quorum returns how many of n guardians have to promise for a session to be valid (G3), and how
+// many have to vote for its burial (G6). The two numbers are n+1 together, so a session that is
+// valid can not be buried. A session without guardians needs no promise, and no votes bury it:
+// votes is 1, which it never gets.
 func Quorum(n int) (promises, votes int) {
 	votes = n/2 + 1
 	promises = n + 1 - votes
@@ -43,9 +43,9 @@ func (t Times) Valid() time.Duration {
 	return t.Promise - t.Margin
 }
 
-// MarginFor returns M_D for promises of d, between clocks of which one may lose margin on another
-// one within lease, as the session's own lease assumes. It is rounded up to milliseconds, in which
-// deadlines are announced.
+// MarginFor returns M_D for promises of d, where one clock may lose margin on another one within
+// lease, as the session's own lease assumes. It is rounded up to milliseconds, in which deadlines
+// are announced.
 func MarginFor(d, lease, margin time.Duration) time.Duration {
 	m := time.Duration(float64(d) * (float64(margin) / float64(lease)))
 	return m.Truncate(time.Millisecond) + time.Millisecond

@@ -23,7 +23,7 @@ func EncodeSets(sets []Set) []byte {
 }
 
 // DecodeSets is the inverse of EncodeSets. It reports false for a text that EncodeSets does not
-// return: of more than the two sets of a ping, of a set with more than Max members, an empty or
+// return: of more than the two sets of a ping; of a set with more than Max members, an empty or
 // doubled one, or the version 0.
 func DecodeSets(text string) (sets []Set, ok bool) {
 	if text == "" {

@@ -24,7 +24,7 @@ func TestEncodeSets_AreDecoded(t *testing.T) {
 	}
 }
 
-// FuzzDecodeSets: what is decoded is encoded as the same text.
+// FuzzDecodeSets: decoded sets are encoded as the same text.
 func FuzzDecodeSets(f *testing.F) {
 	for _, s := range []string{"", "1", "1,a", "3,a,b 4,b,c", "0", "1 ", "+1"} {
 		f.Add(s)

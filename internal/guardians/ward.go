@@ -20,8 +20,8 @@ type Ping struct {
 	Sets []Set // the recorded one, and the one that is to follow it
 }
 
-// Pong is a guardian's promise. It is worth nothing for versions up to Voted, for which the
-// guardian has voted that the session is dead.
+// Pong is a guardian's promise. It is worth nothing for versions up to Voted: the guardian has
+// voted for them that the session is dead.
 type Pong struct {
 	Seq   uint64
 	Voted uint32
@@ -193,8 +193,8 @@ func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	return max(end, now)
 }
 
-// Announce is Bound for a deadline that is told to a holder. The holder counts what is left from
-// when it sent its question, and now has to be read after that question was received: no earlier
+// Announce is Bound for a deadline that is told to a holder. The holder counts the time left from
+// when it sent its question. now has to be read after that question was received: no earlier
 // reading will do.
 func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
 	end := w.Bound(leaseEnds, now)
@@ -204,14 +204,14 @@ func (w *Ward) Announce(leaseEnds, now Instant) (left time.Duration) {
 	return end - now
 }
 
-// Relied notes a deadline that holders of this process may count on though no promise bounds it, as
-// that of a session without guardians does not have to be. Ask waits until promises cover it.
+// Relied notes a deadline that holders of this process may count on though no promise bounds it: a
+// session without guardians needs no promise. Ask waits until promises cover it.
 func (w *Ward) Relied(until Instant) { w.announced = max(w.announced, until) }
 
-// Ask reports whether the set that was proposed is to be asked for, from now on, with each renewal:
-// its members' promises cover all that has been announced, which rests on the recorded set (G7).
-// Each of them knows the set: an earlier promise would do for that, but if the session hears
-// nothing any more, none votes for a set that it has not heard of.
+// Ask reports whether the proposed set is to be asked for, from now on, with each renewal: its
+// members' promises cover all announced deadlines, which rest on the recorded set (G7). Each of
+// them knows the set: an earlier promise would do for that. But if the session hears nothing any
+// more, no guardian votes for a set that it has not heard of.
 func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false

@@ -79,7 +79,7 @@ func TestWard_WithoutGuardiansIsValid(t *testing.T) {
 func TestWard_IsValidWhileEnoughPromise(t *testing.T) {
 	for _, tt := range []struct {
 		names string
-		at    string // seconds at which each one promised at last
+		at    string // each one's last promise, in seconds
 		until guardians.Instant
 	}{
 		{"a", "0", 8 * s}, {"a", "3", 11 * s},
@@ -143,7 +143,7 @@ func TestWard_LapseIsForEver(t *testing.T) {
 	want(t, "alive, when the lease has ended", w.Alive(0), false)
 }
 
-// What is announced is bounded (G4), and the next set is asked for when its promises cover that
+// An announced deadline is bounded (G4), and the next set is asked for when its promises cover that
 // (G7). From then on renewals name it (G8).
 func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	w := guarded("a")
@@ -284,7 +284,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// What was relied on without promises has to be covered before a set is asked for.
+// Deadlines relied on without promises have to be covered before a set is asked for.
 func TestWard_AsksWhenWhatWasReliedOnIsCovered(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 301 * time.Millisecond}
 	w := guardians.NewWard(times)

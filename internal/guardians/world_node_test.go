@@ -17,7 +17,7 @@ type node struct {
 	starts  int
 	up      bool
 	stopped bool
-	inbox   []func() // what came while it was stopped
+	inbox   []func() // deliveries while it was stopped
 	ended   bool     // the session
 
 	lease   guardians.Instant
@@ -56,7 +56,7 @@ func (n *node) alive() bool {
 	return !n.ended && now < n.lease && now < n.ward.Until()
 }
 
-// end: the session has ended, or the process; what it is to do begins anew.
+// end: the session has ended, or the process, which starts anew later.
 func (n *node) end() {
 	n.ended = true
 	n.up = false
@@ -67,7 +67,7 @@ func (n *node) end() {
 	})
 }
 
-// tick is what a node does twelve times in D.
+// tick is a node's work, twelve times in D.
 func (n *node) tick() {
 	now := n.now()
 	if n.lease != 0 && (now >= n.lease || !n.ward.Alive(now)) {
@@ -152,7 +152,7 @@ func (n *node) change(now guardians.Instant) {
 	}
 }
 
-// keepalive is what nodes send each other anyway.
+// keepalive is the usual traffic between nodes.
 func (n *node) keepalive() {
 	me := n.session
 	for _, other := range n.w.nodes {

@@ -14,8 +14,8 @@ import (
 )
 
 // world is some nodes, each with a clock of its own, the arbiter's table of sessions, and a
-// network, on virtual time. It does what a coordinator has to do with the state machines. Real time
-// is that of no clock.
+// network, on virtual time. It serves the state machines as a coordinator does. Real time is that
+// of no clock.
 type world struct {
 	t     *testing.T
 	rand  *rand.Rand

@@ -1,6 +1,6 @@
-// Package held is how a context tells package coord which locks its caller holds. Contexts of
+// Package held lets a context tell package coord the locks that its caller holds. Contexts of
 // package coord and of package middleware answer Value for Key with a value that tells its lock and
-// the next outer context. Under makes the context of what runs with a lock.
+// the next outer context. Under makes the context of a function that runs with a lock.
 package held
 
 import "context"

@@ -14,10 +14,10 @@ type under struct {
 	cancel          context.CancelCauseFunc
 }
 
-// Under returns a context that ends with outer, and with each of the locks, with the cause of the
-// one that ends first; and with end, after which nothing of it stays at them. Its Err asks all of
-// them each time, as the context of a lock looks at the clock: what it says is true now, before
-// each write.
+// Under returns a context that ends with outer, with each of the locks, and with end. Its cause is
+// that of the one that ends first. end leaves nothing of it at the locks. Its Err asks all of them
+// each time, as the context of a lock looks at the clock: its answer is true now, before each
+// write.
 func Under(outer context.Context, locks ...context.Context) (ctx context.Context, end context.CancelCauseFunc) {
 	live, cancel := context.WithCancelCause(outer)
 	stops := make([]func() bool, len(locks))
@@ -49,9 +49,9 @@ func (u *under) Err() error {
 	return err // that its deadline has passed ends the live one, too, a moment later
 }
 
-// Inside returns the context of what a caller does with a lock: that of the caller, with its
-// deadline, which ends with the lock, too. It carries what the lock's context carries: the lock,
-// and around it those that the caller had before. end is as that of Under.
+// Inside returns the context of a caller's work with a lock: that of the caller, with its deadline,
+// which ends with the lock, too. It carries the locks of the lock's context: the lock, and around
+// it those that the caller had before. end is as that of Under.
 func Inside(caller, lock context.Context) (ctx context.Context, end context.CancelCauseFunc) {
 	return Under(&inside{caller, lock}, lock)
 }

@@ -21,8 +21,8 @@ func (late) Done() <-chan struct{}       { return make(chan struct{}) }
 func (late) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (x late) Value(key any) any         { return x.Context.Value(key) }
 
-// Err says how the outer context has ended, also in the moment before that has ended what hangs on
-// it.
+// Err says how the outer context has ended, also in the moment before that has ended the derived
+// contexts.
 func TestUnder_SaysHowTheOuterContextHasEnded(t *testing.T) {
 	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
 		ctx, end := held.Under(late{context.Background(), want}, context.Background())
@@ -33,8 +33,8 @@ func TestUnder_SaysHowTheOuterContextHasEnded(t *testing.T) {
 	}
 }
 
-// The context of what runs with a lock is the caller's, but for the locks that it carries, and it
-// ends with the lock as well.
+// The context of a function that runs with a lock is the caller's, but for its locks, and ends with
+// the lock as well.
 func TestInside(t *testing.T) {
 	type key struct{}
 	until := time.Now().Add(time.Hour)
@@ -55,7 +55,7 @@ func TestInside(t *testing.T) {
 	<-ctx.Done()
 }
 
-// Apart leaves out what the context tells of locks, and nothing else.
+// Apart leaves out the locks and the task of the context, and nothing else.
 func TestApart(t *testing.T) {
 	type key struct{}
 	outer, stop := context.WithCancel(context.WithValue(context.Background(), key{}, "the caller's"))

@@ -12,8 +12,9 @@ import (
 )
 
 // A Histogram counts durations in buckets that grow with the value: each power of two is cut in 64,
-// so a bucket's middle is within 0.8 % of whatever is in it. The zero value is ready for use.
-// Recording does not allocate. JSON carries it, so one process can merge what another measured.
+// so a bucket's middle is within 0.8 % of each value in it. The zero value is ready for use.
+// Recording does not allocate. JSON carries it, so one process can merge the measurements of
+// another.
 type Histogram struct {
 	Buckets [Buckets]int64
 	Longest time.Duration // exact
@@ -48,7 +49,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.Longest = max(h.Longest, d)
 }
 
-// Merge adds what another one has counted.
+// Merge adds the counts of another one.
 func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range other.Buckets {
 		h.Buckets[i] += n
@@ -76,7 +77,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.Longest
 }
 
-// sparse is how JSON has it: without what is zero.
+// sparse is the form in JSON: without empty buckets.
 type sparse struct {
 	Buckets map[int]int64 `json:"buckets"`
 	Longest time.Duration `json:"longest"`

@@ -1,4 +1,4 @@
-// Package turn runs a function with a lock for which it waits no longer than it may.
+// Package turn runs a function with a lock, and waits for the lock for a limited time.
 package turn
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// Do calls fn with the lock of the key, for which it waits for wait at most; if that is negative,
-// until ctx ends. fn's context ends with ctx and when the lock is lost, with that as its cause. It
-// carries the lock.
+// Do calls fn with the lock of the key. It waits for the lock for wait at most; if that is
+// negative, until ctx ends. fn's context ends with ctx and when the lock is lost, with that as its
+// cause. It carries the lock.
 //
-// Errors: those of Lock, none of which has called fn; fn's; and one that Is [coord.ErrLost] if the
+// Errors: those of Lock, and then fn was not called; fn's; and one that Is [coord.ErrLost] if the
 // lock was lost.
 func Do(ctx context.Context, c *coord.Coordinator, key string, wait time.Duration, fn func(ctx context.Context) error) (ran bool, err error) {
 	limit := ctx

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// The function's context carries its own lock, and around it what the caller has: a caller that
+// The function's context carries its own lock, and around it the locks of the caller: a caller that
 // waits for either would wait for itself.
 func TestDo_CarriesItsLockInsideOfTheCallers(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {

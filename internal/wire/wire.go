@@ -36,8 +36,8 @@ type Hold struct {
 	Owned   uint32 // else: the epoch of the owner that it rests on, 0 for none
 }
 
-// Seen is what [Look] finds: the epoch at which a node serves a partition, and the request of its
-// hold of a name, each 0 for none, with deadlines by the node's clock.
+// Seen is the result of [Look]: the epoch of a node's ownership of a partition, and the request of
+// its hold of a name. Each is 0 for none, with deadlines by the node's clock.
 type Seen struct {
 	Epoch       uint32
 	ServesUntil time.Time
@@ -53,35 +53,35 @@ var (
 	// Clocks tells whether a [Clock] is looked at.
 	Clocks bool
 
-	// Session tells what session a *coord.Coordinator has, and until when by its own clock. Empty:
-	// none.
+	// Session tells the session of a *coord.Coordinator, and until when it is good by its own
+	// clock. Empty: none.
 	Session func(coordinator any) (id string, until time.Time)
 
 	// Serves tells until when a *coord.Coordinator may grant a partition's keys, by its own clock,
-	// and at which epoch. It says that it may not if it is busy.
+	// and the epoch. It says that it may not if it is busy.
 	Serves func(coordinator any, partition uint32) (epoch uint32, until time.Time)
 
 	// Owned tells how many partitions a *coord.Coordinator owns, takes or gives away. A busy one
 	// counts.
 	Owned func(coordinator any) int
 
-	// Holding tells what hold of a key a *coord.Coordinator has, and until when by its own clock.
-	// The zero time: none, or it is busy.
+	// Holding tells the hold that a *coord.Coordinator has of a key, and until when by its own
+	// clock. The zero time: none, or it is busy.
 	Holding func(coordinator any, key string) (Hold, time.Time)
 
-	// Look finds out what a *coord.Coordinator does with a partition, and with a hold's name.
-	// ok is false if it is busy.
+	// Look returns the state of a partition, and of a hold by its name, at a *coord.Coordinator. ok
+	// is false if it is busy.
 	Look func(coordinator any, partition uint32, name string) (x Seen, ok bool)
 
-	// Granted tells to which node a *coord.Coordinator has given a key of a partition that it
-	// serves, at which epoch, and until when by its own clock it serves it. The zero time: it does
-	// not, or it is busy.
+	// Granted tells the holder that a *coord.Coordinator has given a key to, and the epoch of its
+	// ownership of the key's partition. until is the end of that ownership by its own clock. The
+	// zero time: it does not serve the partition, or it is busy.
 	Granted func(coordinator any, key string) (epoch uint32, session string, request uint64, until time.Time)
 
 	// Forget makes a *coord.Coordinator take a key of its own partitions for free, whatever node
 	// has it: a mistake, to be noticed.
 	Forget func(coordinator any, key string)
 
-	// State tells what a *coord.Coordinator knows of a key.
+	// State tells a *coord.Coordinator's knowledge of a key.
 	State func(coordinator any, key string) string
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// An action of the model, and what the core makes of it. A node of the story is $1, another one $2.
+// An action of the model, and its execution by the core. A node of the story is $1, another one $2.
 type action struct {
 	story *regexp.Regexp
 	does  func(r *replay, a, b string)
@@ -85,7 +85,7 @@ var actions = []action{
 	doing(`(\d) (gets a grant again|gets the grant of token .*, and does not want it|is told of a hold)`, func(r *replay, a, _ string) {
 		r.run("deliver " + r.other(a) + " " + a + " 1")
 	}),
-	doing(`(\d) answers a ping of (\d)`, func(r *replay, a, b string) { // the answer goes behind what was sent
+	doing(`(\d) answers a ping of (\d)`, func(r *replay, a, b string) { // the answer goes behind the frames sent before
 		x, y := r.node(b), r.node(a)
 		if len(x.ends[a].sending) == 0 {
 			r.ping(x, y)

@@ -16,7 +16,7 @@ type call struct {
 	sent     time.Time
 	executed bool
 
-	// What is asked.
+	// The request.
 	contender *lease.Contender
 	session   *lease.Session
 	lock      fallback.LockRequest
@@ -28,7 +28,7 @@ type call struct {
 	releases  []fallback.Release
 	epoch     uint32 // of a record that names this node, and that the node does not serve
 
-	// What is answered.
+	// The answer.
 	answer   fallback.LockAnswer
 	got      fallback.Acquisition
 	demotion fallback.Demotion
@@ -91,7 +91,7 @@ func (n *Node) find(kind, key string) *call {
 	return nil
 }
 
-// execute lets the arbiter do what it was asked.
+// execute lets the arbiter execute the call.
 func (n *Node) execute(kind, key string) {
 	if c := n.find(kind, key); c != nil && !c.executed {
 		c.executed = true
@@ -107,7 +107,7 @@ func (n *Node) answered(kind, key string) {
 	}
 }
 
-// repeat makes a call anew, of which the answer was lost.
+// repeat makes a call anew after its answer was lost.
 func (n *Node) repeat(kind, key string) {
 	if c := n.find(kind, key); c != nil {
 		c.executed = false

@@ -63,12 +63,14 @@ func nameOf(word string) string {
 	return word
 }
 
-// Do executes a command, and returns what came of it.
+// Do executes a command, and returns the log of its results.
 //
 //	tick 1s            time goes on
-//	pass 10s           the same, and all nodes renew their sessions, ping, and verify what they have, every 2.5 s
+//	pass 10s           the same, and every 2.5 s all nodes renew their sessions, ping, and verify
+//	                   their holds
 //	round              the same for 3 s, once; "round a": a is cut off from everything meanwhile
-//	deliver            all streams deliver until nothing is on its way; "deliver a b": what a has sent to b, "deliver a b 1": the first
+//	deliver            all streams deliver until nothing is on its way; "deliver a b": the frames
+//	                   from a to b, "deliver a b 1": the first
 //	ping               all nodes ask all others for how long they answer
 //	cut a b            the stream between two nodes ends; "link a b": there is one again, with the statements; "link a b quiet": without pings;
 //	                   "link a b begins": so early that only a's statement knows of it, until "begun a b"
@@ -78,7 +80,7 @@ func nameOf(word string) string {
 //	delete k           the row of a key is deleted by hand
 //	dead a             the arbiter says that a's session is dead
 //	failover           another server goes on with the same record; "failover empty": with none
-//	record             what the arbiter has
+//	record             the arbiter's record
 //	a lock k           of a node: see commands
 //	a lock k:sa        the same of a name of the key: "s" and a holder for reading, "p2/3/" and a holder for two permits of three
 //	a acquire          a call of a node, which is executed and answered at once: see operations

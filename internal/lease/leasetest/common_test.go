@@ -14,7 +14,7 @@ import (
 )
 
 // A node that has many keys of one owner looks at the owner's word once, not at each of the keys.
-// What ends the owner's word makes it look at each again.
+// An end of the owner's word makes it look at each again.
 func TestCommon_TheOwnersWordIsForAllItsHolds(t *testing.T) {
 	const keys = 100
 	w := after(t, "a b", "a acquire\n owner a\n ping\n deliver")

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// ignored fields do not change what a world does from now on: memory that is kept to be used again,
-// counters for reports, and what tests look at.
+// ignoredFields do not change the further course of a world: memory that is kept to be used again,
+// counters for reports, and fields for tests.
 var ignoredFields = map[string]bool{
 	"unused": true, "spare": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
 	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true,

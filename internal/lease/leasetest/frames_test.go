@@ -110,8 +110,8 @@ func TestDeadlines_TheLaterOneOfRowAndOwnerCounts(t *testing.T) {
 	}
 }
 
-// What a node is said to use is counted once: also of requests that were parked, repeated, sent
-// away, or given up.
+// A node's use is counted once: also for requests that were parked, repeated, sent away, or given
+// up.
 func TestUsed_CountsEachRequestOnce(t *testing.T) {
 	for name, commands := range map[string]string{
 		"parked":           "",

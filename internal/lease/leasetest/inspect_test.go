@@ -9,12 +9,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// statusOf returns what the node tells of a key.
+// statusOf returns the node's status of a key.
 func statusOf(n *Node, key string) lease.KeyStatus {
 	return n.P.StatusOf(key, time.Hour, 1)
 }
 
-// What an owner, another node and a node without the key know of it.
+// An owner, another node and a node without the key tell its status.
 func TestStatusOf(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping\n a lock k\n a lock k\n a lock k")
 	a, b := w.node("a"), w.node("b")

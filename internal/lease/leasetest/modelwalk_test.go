@@ -22,8 +22,8 @@ var modelFaults = map[string]model.Model{
 
 // TestModelWalks lets the model do anything that it allows, and the core the same. The core
 // violates nothing. Callers that get the key in the model get it in the core as well, as a rule:
-// the core does at once some of what the model does in a step of its own, so that they differ in
-// the order.
+// the core does at once some actions that are steps of their own in the model, so that they differ
+// in the order.
 func TestModelWalks(t *testing.T) {
 	for name, m := range modelFaults {
 		t.Run(name, func(t *testing.T) {

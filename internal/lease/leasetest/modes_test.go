@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// namesOf are what a node locks in TestRandomWalks_Modes: a key that is read and written, and three
-// permits of another one.
+// namesOf returns the names that a node locks in TestRandomWalks_Modes: a key that is read and
+// written, and three permits of another one.
 func namesOf(node string) []string {
 	return []string{
 		"k", fallback.SharedName("k", node), fallback.PermitsName("m", 2, 3, node), fallback.PermitsName("m", 1, 3, node+"2"), fallback.SharedName("k", node),
@@ -44,7 +44,7 @@ func (w *World) inForce() map[string]*inForceTogether {
 
 // TestRandomWalks_Modes lets nodes do anything in any order, with readers, writers and permits, and
 // cuts their streams. A writer is alone, permits are not more than there are (I1), and tokens rise
-// from a writer to what comes after it (I2).
+// from a writer to the holders after it (I2).
 func TestRandomWalks_Modes(t *testing.T) {
 	granted, together, seeds := 0, 0, uint64(fewer(walks/2, 8))
 	for seed := range seeds {

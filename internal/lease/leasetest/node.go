@@ -168,7 +168,7 @@ func (n *Node) doubt() {
 	})
 }
 
-// watch: the node looks at the clock; and what has lingered for long enough is given back.
+// watch: the node looks at the clock; and a hold that has lingered for long enough is given back.
 func (n *Node) watch(key string) {
 	n.event(func(now time.Time, fx *lease.Effects) {
 		n.P.Lapsed(now, fx)
@@ -309,7 +309,7 @@ func identityOf(text string) fallback.Identity {
 	return fallback.Identity{Session: session, Request: request}
 }
 
-// status tells what a node does with the partition, and what its hold of a key rests on.
+// status tells the phase of the partition at a node, and the source of its hold of a key.
 func (n *Node) status(key string) string {
 	text := n.P.Phase().String()
 	if h, ok := n.P.HoldOf(key); ok {

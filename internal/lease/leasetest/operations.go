@@ -161,7 +161,7 @@ func (n *Node) unserved(epoch uint32) {
 	}
 }
 
-// sendVerify reads what the arbiter knows of the holds.
+// sendVerify reads the arbiter's data of the holds.
 func (n *Node) sendVerify(string) *call {
 	return &call{snapshot: n.P.Snapshot(n.session, lease.Look{}, n.w.now)}
 }
@@ -192,7 +192,7 @@ func (n *Node) sendAdopt(string) *call {
 	return &call{session: n.session, claims: lease.Claims{Holds: holds}}
 }
 
-// sendReclaim asks for what the last verify has found missing.
+// sendReclaim asks for the claims that the last verify has found missing.
 func (n *Node) sendReclaim(string) *call {
 	c := &call{session: n.session, claims: n.missing}
 	n.missing = lease.Claims{}
@@ -228,7 +228,7 @@ func (n *Node) failRestore(c *call, now time.Time, fx *lease.Effects) {
 	n.P.NotRestored(c.claims.Holds, now, fx)
 }
 
-// sendRelease sends what was given back.
+// sendRelease sends the releases of holds that were given back.
 func (n *Node) sendRelease(string) *call {
 	if len(n.releases) == 0 {
 		return nil
@@ -249,7 +249,7 @@ func (n *Node) failRelease(c *call, _ time.Time, _ *lease.Effects) {
 	n.releases = append(c.releases, n.releases...)
 }
 
-// sendRumors reads what messages have told of.
+// sendRumors reads the records behind the rumors.
 func (n *Node) sendRumors(string) *call {
 	if len(n.rumors) == 0 {
 		return nil

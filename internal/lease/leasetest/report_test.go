@@ -31,7 +31,7 @@ func do(t *testing.T, w *World, commands string) {
 	}
 }
 
-// owned: a owns the partition and holds mine, and b holds theirs, for which c waits.
+// owned: a owns the partition and holds mine, and b holds theirs, and c waits for that.
 const owned = `
 	a acquire
 	owner a
@@ -141,7 +141,7 @@ func TestDescribe_TellsAllThatANodeKnowsOfAKey(t *testing.T) {
 	}
 }
 
-// overdue returns what Overdue tells of a node, sorted by key.
+// overdue returns the reports of Overdue on a node, sorted by key.
 func overdue(w *World, node string, wait, hold time.Duration) (all []lease.Overdue) {
 	n := w.node(node)
 	n.P.Overdue(n.cfg.At(w.now), nil, wait, hold, func(x lease.Overdue) { all = append(all, x) })

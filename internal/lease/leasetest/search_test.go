@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// A search sees every state that two nodes can come to from a root by so many steps, with the
-// record of an arbiter and streams that deliver in order. Calls are sent, executed and answered in
+// A search sees every state that two nodes can reach from a root by so many steps. They have the
+// record of an arbiter, and streams that deliver in order. Calls are sent, executed and answered in
 // steps of their own. States that cannot be told apart are one.
 type search struct {
 	root   string // commands
@@ -24,8 +24,8 @@ type search struct {
 	states int
 }
 
-// moment is a search's state: the commands that lead to it, after the root's, and what is left of
-// the faults.
+// moment is a search's state: the commands that lead to it, after the root's, and the faults that
+// are left.
 type moment struct {
 	way                     []string
 	ticks, cuts, fails, lie int
@@ -47,7 +47,7 @@ func (x *search) replay(way []string) *World {
 	return w
 }
 
-// run executes a command, and looks for what must not be.
+// run executes a command, and looks for violations.
 func (w *World) run(line string) {
 	if _, err := w.Do(line); err != nil {
 		panic(err)
@@ -96,7 +96,7 @@ func (x *search) run() (broken string, story []string) {
 	return "", nil
 }
 
-// steps returns what may come next.
+// steps returns the possible next moments.
 func (s moment) steps(w *World) (all []moment) {
 	add := func(next moment, format string, args ...any) {
 		next.way = append(slices.Clone(s.way), fmt.Sprintf(format, args...))
@@ -183,7 +183,7 @@ func (s moment) begin(n *Node, kind string, add adder) {
 	}
 }
 
-// requests are what waits to be sent.
+// requests are the calls that wait to be sent.
 func (s moment) requests(n *Node, begin func(kind string)) {
 	if len(n.running) > 0 {
 		begin("contend k")
@@ -232,8 +232,7 @@ const (
 	rounds  = "\n round a\n round a\n round a\n round a" // a is cut off until its session is dead
 )
 
-// A scene is a root, from which the search goes on. guard is what the search notices if it is
-// missing.
+// A scene is a root, and the search goes on from there. The search notices if the guard is missing.
 type scene struct {
 	name, guard string
 	search

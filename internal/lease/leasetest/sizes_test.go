@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Callers that say another number of permits than those that have some are sent away with both
-// numbers, by the owner in its own process and on other nodes.
+// Callers whose number of permits differs from that of the holders are sent away with both numbers.
+// The owner does so in its own process and on other nodes.
 func TestPermits_OfAnotherNumber(t *testing.T) {
 	three, four, five := fallback.PermitsName("m", 1, 3, "b"), fallback.PermitsName("m", 1, 4, "a"), fallback.PermitsName("m", 1, 5, "c")
 	w := after(t, "a b c", "a acquire\n owner a\n ping\n b lock "+three+"\n deliver")

@@ -9,8 +9,8 @@ import (
 )
 
 // TestModelStories_ComeTrueWithoutTheGuard takes a guard of the model out of the code: then the
-// model's story comes true. So the replay does what the story tells. The other stories are of
-// guards that the code has in package coord, or that it has no switch for.
+// model's story comes true. So the replay follows the story. The other stories are of guards that
+// the code has in package coord, or that it has no switch for.
 func TestModelStories_ComeTrueWithoutTheGuard(t *testing.T) {
 	all := stories(t)
 	for model, core := range map[string]*bool{

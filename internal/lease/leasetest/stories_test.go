@@ -52,7 +52,7 @@ func (r *replay) sessions() fallback.Moment {
 	return m
 }
 
-// tick passes: what has lapsed ends, and nodes that reach the arbiter renew, verify, and ping.
+// tick passes: lapsed holds end, and nodes that reach the arbiter renew, verify, and ping.
 func (r *replay) tick() {
 	r.now = r.now.Add(tick)
 	for _, n := range r.Nodes {
@@ -71,7 +71,7 @@ func (r *replay) tick() {
 			r.run(n.Name + " answer verify")
 		}
 	}
-	r.pairs(func(a, b *Node) { // an answer does not overtake what is on its way
+	r.pairs(func(a, b *Node) { // an answer does not overtake the frames on their way
 		if e, back := a.ends[b.Name], b.ends[a.Name]; len(e.sending)+len(back.sending) == 0 {
 			r.ping(a, b)
 			r.deliver(a, b, false)
@@ -96,7 +96,7 @@ func (r *replay) step(t *testing.T, line string) {
 	t.Fatalf("the core knows no action of the model %q", line)
 }
 
-// follow executes a story of the model, and returns what the core has violated, "" for nothing.
+// follow executes a story of the model, and returns the core's violation, "" for none.
 func follow(t *testing.T, story string) string {
 	t.Helper()
 	r := newReplay(strings.Contains(story, "the arbiter's clock runs ahead"))

@@ -11,7 +11,7 @@ import (
 var update = flag.Bool("update", false, "write transcripts as they are now")
 
 // TestTranscripts executes the commands of each file of testdata, which follow a ">", and compares
-// what comes of them with the lines below. A "#" begins a comment. The first line names the nodes.
+// their results with the lines below. A "#" begins a comment. The first line names the nodes.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -43,7 +43,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// transcript returns the text with what its commands do now.
+// transcript returns the text with the present results of its commands.
 func transcript(t *testing.T, text string) string {
 	t.Helper()
 	var w *World

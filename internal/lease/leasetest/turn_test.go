@@ -73,8 +73,8 @@ func TestTurn_ItsContextsEnd(t *testing.T) {
 	}
 }
 
-// A turn that is passed on is not measured, as a rule: what counts is the moment at which the next
-// caller reads the clock (rule 1).
+// A turn that is passed on is not measured, as a rule: only the next caller's reading of the clock
+// counts (rule 1).
 func TestTurn_IsPassedOnWithoutAClock(t *testing.T) {
 	w := after(t, "a b", "a acquire\n owner a\n ping")
 	for range 200 { // two in 64 are measured
@@ -163,7 +163,7 @@ func TestContender_AllAreSentAway(t *testing.T) {
 	}
 }
 
-// A request for which the arbiter named an owner is sent once there is a stream to that owner (rule
+// A request whose owner the arbiter has named is sent once there is a stream to that owner (rule
 // 14).
 func TestContender_ItIsToldOfTheStreamToItsOwner(t *testing.T) {
 	w := after(t, "a b c", "b acquire\n cut a b\n a lock k\n a lock l\n a calls\n a lock m")

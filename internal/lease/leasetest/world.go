@@ -37,7 +37,7 @@ type World struct {
 	dead   map[string]bool
 	table  *fallback.Sessions // says which sessions are dead, besides; nil: there is none
 	keeper string             // the server of the table
-	capped time.Duration      // the most that an owner's grant is good for since a ping; 0: what its deadlines leave
+	capped time.Duration      // the most that an owner's grant is good for since a ping; 0: only its deadlines limit it
 	ahead  time.Duration      // by so much the arbiter's clock is ahead
 	log    []string
 
@@ -207,7 +207,8 @@ func (v view) Adoption() lease.Adoption {
 	return lease.Adoption{Lead: retryEvery, Last: retryEvery + callTimeout, Back: time.Second}
 }
 
-// end is a node's end of a stream: what it has sent on its way, in order, and what it has heard.
+// end is a node's end of a stream: the frames that it has sent on their way, in order, and the ones
+// it has heard.
 type end struct {
 	from, to *Node
 	down     bool
@@ -259,8 +260,8 @@ func (w *World) ping(a, b *Node) {
 	e.sending = append(e.sending, peer.Frame{Kind: peer.Ping, Ping: uint32(len(e.pings))})
 }
 
-// event lets something happen at a node, and carries out what comes of it. What comes of several
-// keys is put in their order: the core goes through maps.
+// event lets something happen at a node, and carries out its effects. Effects of several keys are
+// put in the keys' order: the core goes through maps.
 func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	var fx lease.Effects
 	f(n.w.now, &fx)
@@ -376,7 +377,8 @@ func (n *Node) has(key string, t *lease.Turn, fence uint64) {
 	}
 }
 
-// deliver lets b get what a has sent, or the first frame of it. It returns the number of frames.
+// deliver lets b get the frames that a has sent, or the first of them. It returns the number of
+// frames.
 func (w *World) deliver(a, b *Node, one bool) int {
 	e := a.ends[b.Name]
 	if e == nil || e.down {
@@ -432,7 +434,7 @@ func (n *Node) get(l *end, f *peer.Frame) {
 	})
 }
 
-// frame tells what a frame says.
+// frame returns the text of a frame.
 func frame(f *peer.Frame) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%v", f.Kind)
