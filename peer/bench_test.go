@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// bare is a blocking 40-byte request and reply on a plain connection: what no transport can
-// beat.
+// bare is a blocking 40-byte request and reply on a plain connection: no transport can beat that.
 func bare(b *testing.B, rounds int) time.Duration {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

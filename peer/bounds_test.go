@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// door is a listener without a network: what knock puts in, Accept takes out.
+// door is a listener without a network: Accept takes out the connections that knock puts in.
 type door struct {
 	conns chan net.Conn
 	ended chan struct{}
@@ -102,8 +102,8 @@ func TestHandshakesAtATime(t *testing.T) {
 	})
 }
 
-// A stranger at one address, or in one IPv6 network, is told of once a minute, whatever numbers it
-// sends, and strangers at many addresses 32 times. What is told of nodes goes on.
+// The log tells of a stranger at one address, or in one IPv6 network, once a minute, whatever
+// numbers it sends. It tells of strangers at many addresses 32 times. Lines about nodes go on.
 func TestStrangersDoNotSilenceTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, lines := newDoor(), newLogLines()
@@ -321,7 +321,7 @@ func TestADiallerSaysNothingBeforeProof(t *testing.T) {
 	}
 }
 
-// saysNothing checks what a stranger is told that has proved nothing.
+// saysNothing checks the answer to a stranger that has proved nothing.
 func saysNothing(t *testing.T, name string, c net.Conn) {
 	t.Helper()
 	want := appendMessage(append([]byte(magic), 0, 0), msgRefuse, append([]byte{codeStranger}, "not a member"...))

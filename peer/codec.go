@@ -9,15 +9,15 @@ import (
 
 // A frame on the wire, numbers big-endian:
 //
-//	length  2 bytes  of what follows; 0 is a keepalive, which is no frame
+//	length  2 bytes  of the rest; 0 is a keepalive, which is no frame
 //	kind    1 byte
 //	fields  2 bytes  which of the fields below follow
 //	then, in this order, each field that is not zero: flags 1 byte; request, partition,
 //	epoch, token, count, left, ping as varints; session and key as a varint length and bytes
 //
-// There is exactly one encoding of each frame: a field that is present and zero, a varint
-// longer than needed, and bytes left over are errors. The bits say which fields follow, and
-// not the kind, so that this package need not know what each kind is used for.
+// There is exactly one encoding of each frame: a field that is present and zero, a varint longer
+// than needed, and bytes left over are errors. The bits say which fields follow, and not the kind,
+// so that this package need not know the use of each kind.
 const (
 	lengthSize = 2
 	headSize   = lengthSize + 3

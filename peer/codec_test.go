@@ -124,7 +124,7 @@ func TestCodecAllocates(t *testing.T) {
 	}
 }
 
-// What decodes encodes to the same bytes: there is one encoding of each frame.
+// A decoded frame encodes to the same bytes: there is one encoding of each frame.
 func FuzzDecode(f *testing.F) {
 	f.Add(AppendFrame(nil, full()))
 	f.Add(AppendFrame(nil, request(3)))

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/loopback"
 )
 
-// A node that cannot be reached is told, with the time of the first attempt, until there is a
-// stream or the node is not wanted any more.
+// A node that cannot be reached is told, with the time of the first attempt, until it has a stream
+// or is no longer wanted.
 func TestFailing(t *testing.T) {
 	a, b, c := start(t, Options{Node: "a"}), start(t, Options{Node: "b"}), start(t, Options{Node: "c", Namespace: "another"})
 	nowhere := loopback.Address(t)
@@ -42,7 +42,7 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// What failed before there was a stream is no failure of the time after it.
+// A failure before there was a stream is no failure of the time after it.
 func TestFailing_AfterAStream(t *testing.T) {
 	a, at := start(t, Options{Node: "a"}), loopback.Address(t)
 	a.SetPeers(map[string]string{"b": at})
@@ -58,8 +58,8 @@ func TestFailing_AfterAStream(t *testing.T) {
 	}
 }
 
-// What accepts connections and closes them at once, as a proxy that reaches no node, is no node
-// that refuses this one.
+// A host that accepts connections and closes them at once, as a proxy that reaches no node, is no
+// node that refuses this one.
 func TestFailing_ClosedWithoutAWord(t *testing.T) {
 	t.Parallel()
 	for name, secret := range map[string]*tls.Config{"plain": nil, "TLS": newAuthority(t).config(t)} {

@@ -7,16 +7,15 @@ var (
 	// ErrFrame: a frame that cannot be sent, because its kind is unknown or its session or
 	// key too long.
 	ErrFrame = errors.New("peer: not a valid frame")
-	// ErrProtocol: the other side sent what is not a frame. The stream is closed.
+	// ErrProtocol: the other side sent bytes that are no frame. The stream is closed.
 	ErrProtocol = errors.New("peer: protocol error")
 )
 
 // Errors of streams: why one was closed, as Send and Handler.Down report it.
 var (
-	// ErrClosed matches what Send returns on a stream that is closed; the cause matches
-	// too.
+	// ErrClosed matches the error of Send on a stream that is closed; the cause matches too.
 	ErrClosed = errors.New("peer: stream closed")
-	// ErrLost: the connection ended or failed. What the system said is wrapped too.
+	// ErrLost: the connection ended or failed. The system's error is wrapped too.
 	ErrLost = errors.New("peer: connection lost")
 	// ErrSilent: nothing arrived for 2.5 keepalives.
 	ErrSilent = errors.New("peer: nothing heard from the node")

@@ -6,7 +6,7 @@ import (
 )
 
 // exactly is the connection below a *tls.Conn in a handshake. It never reads beyond the end of a
-// TLS record: what comes after the handshake's last one is not TLS, and the stream's to read.
+// TLS record: the bytes after the handshake's last one are not TLS, and the stream's to read.
 type exactly struct {
 	net.Conn
 	head []byte // of the record that is being read, as far as it has come

@@ -15,9 +15,9 @@ import (
 // or IP that all these certificates carry. A certificate must be good for a client and for a
 // server.
 //
-// The files are read again in the next handshake after one of them has changed, so that
-// certificates and roots can be renewed while the process runs. If they cannot be read then,
-// what was read before stays in use. The error says which file cannot be used now.
+// The files are read again in the next handshake after one of them has changed: certificates and
+// roots can be renewed while the process runs. If they cannot be read then, the ones read before
+// stay in use. The error says which file cannot be used now.
 func Files(certificate, key, roots, name string) (*tls.Config, error) {
 	if name == "" {
 		return nil, errors.New("peer: Files: the name that all nodes' certificates carry is empty")
@@ -63,7 +63,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, name string) e
 	return nil
 }
 
-// files is what was read last.
+// files has the contents of the files as read last.
 type files struct {
 	paths [3]string // certificate, key, roots
 
@@ -88,7 +88,7 @@ func (f *files) stamps() (all [3]stamp) {
 	return all
 }
 
-// current returns what the files hold, or held when they could last be read.
+// current returns the contents of the files, as of the last time that they could be read.
 func (f *files) current() (*tls.Certificate, *x509.CertPool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -45,7 +45,7 @@ func (a *authority) issue(tb testing.TB, dir, name string, uses ...x509.ExtKeyUs
 
 var bothUses = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 
-// config returns what Files makes of a new certificate.
+// files returns the configuration that Files makes of a new certificate.
 func (a *authority) files(tb testing.TB, name string, uses ...x509.ExtKeyUsage) *tls.Config {
 	tb.Helper()
 	cert, key, roots := a.issue(tb, tb.TempDir(), name, uses...)
@@ -83,7 +83,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// Files that change are read again, and a file that cannot be read leaves what was read before.
+// Files that change are read again, and a file that cannot be read leaves the old contents in use.
 func TestFilesReload(t *testing.T) {
 	before, after := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()

@@ -2,7 +2,7 @@ package peer
 
 import "fmt"
 
-// Kind says what a frame means. The zero Kind is not valid.
+// Kind is the meaning of a frame. The zero Kind is not valid.
 type Kind uint8
 
 // The kinds of frames, in the words of the lock protocol. This package only knows that they
@@ -47,7 +47,7 @@ func (k Kind) valid() bool { return k > 0 && k < kinds }
 // Bounds of a frame, in bytes.
 const (
 	MaxSession = 64   // of Frame.Session
-	MaxKey     = 1088 // of Frame.Key: the longest key, and what names of holds have besides
+	MaxKey     = 1088 // of Frame.Key: the longest key, and the rest of a hold's name
 	MaxFrame   = 2048 // of an encoded frame without its length
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// script is a connection on which the given bytes arrive, n at a time.
+// script is a connection that delivers the given bytes, n at a time.
 type script struct {
 	net.Conn
 	rest []byte
@@ -64,8 +64,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzDeliver: what arrives in pieces is the same frames as what arrives at once, up to the same
-// error.
+// FuzzDeliver: bytes that arrive in pieces are the same frames as bytes that arrive at once, up to
+// the same error.
 func FuzzDeliver(f *testing.F) {
 	both := AppendFrame(AppendFrame(nil, full()), request(3))
 	f.Add(both, uint16(1))
@@ -104,10 +104,10 @@ func delivered(b []byte, n int) (frames [][]byte, err error) {
 	return frames, nil
 }
 
-// FuzzStranger: a node to which a stranger sends anything neither panics nor keeps the connection
-// for ever. One node has no TLS, the second finds no node of that key in its list, and the third
-// takes every key for a member's. All of them get the bytes as they are, and the nodes with TLS
-// also get them under a key.
+// FuzzStranger: a node neither panics nor keeps the connection for ever, whatever a stranger sends.
+// One node has no TLS, the second finds no node of that key in its list, and the third takes every
+// key for a member's. All of them get the bytes as they are, and the nodes with TLS also get them
+// under a key.
 func FuzzStranger(f *testing.F) {
 	h := hello{node: "z", namespace: "", version: 0}
 	f.Add(appendMessage(preamble(), msgHello, h.encode()))

@@ -35,7 +35,7 @@ type conversation struct {
 
 	spoken bool // the preamble is sent
 	proven bool // the peer has the name that its hello says, or there is no Options.Verify
-	over   bool // what we send from now on would be read as frames
+	over   bool // the peer would read our further bytes as frames
 
 	mine   hello
 	peer   hello
@@ -226,7 +226,7 @@ func (c *conversation) verify(node string) error {
 	return nil
 }
 
-// check compares what the peer says with our own settings.
+// check compares the peer's hello with our own settings.
 func (c *conversation) check() error {
 	mine, peer := &c.mine, &c.peer
 	switch {

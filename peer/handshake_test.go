@@ -94,7 +94,7 @@ func TestBothDial(t *testing.T) {
 	}
 }
 
-// What differs is refused, with a reason in the logs of both sides.
+// Different settings are refused, with a reason in the logs of both sides.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -185,7 +185,7 @@ func TestSelf(t *testing.T) {
 	lines.await(t, "both sides are the node")
 }
 
-// Strangers of all sorts get an answer at most, and the log says what they are.
+// Strangers of all sorts get an answer at most, and the log says their sort.
 func TestGarbage(t *testing.T) {
 	for text, line := range map[string]string{
 		"GET / HTTP/1.1\r\n\r\n":                  "speaks HTTP",
@@ -462,7 +462,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What is read as a hello is written as the same bytes, but for what a later version has more.
+// A decoded hello is written as the same bytes, but for the additions of a later version.
 func FuzzHello(f *testing.F) {
 	h := hello{node: "a", to: "b", namespace: "n", version: 7}
 	f.Add(h.encode())

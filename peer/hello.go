@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// The handshake's messages: a type, two bytes of length, and a body. Before the first of
-// each side comes the preamble. This form, and that of refusals, must not change with the
-// protocol version, so that nodes of different versions can tell each other. That version is
-// of the handshake and of how frames are written. It is not negotiated, and need not be raised
-// for more in a hello, as what follows the known fields is skipped, or for other frames: for
-// those there is Options.Frames.
+// The handshake's messages: a type, two bytes of length, and a body. Before the first of each side
+// comes the preamble. This form, and that of refusals, must not change with the protocol version,
+// so that nodes of different versions can tell each other. That version is of the handshake and of
+// how frames are written. It is not negotiated, and need not be raised for more in a hello: bytes
+// after the known fields are skipped. Nor is it raised for other frames: for those there is
+// Options.Frames.
 const (
 	magic           = "hldfst" // 6 bytes, then 2 of version
 	protocolVersion = 3
@@ -26,7 +26,7 @@ const (
 
 const (
 	msgHello  byte = iota + 1 // names, namespace, version, frames; of later versions more
-	msgClaim                  // what a follower knows of the connections of the pair
+	msgClaim                  // a follower's knowledge of the connections of the pair
 	msgGo                     // the decider: this is the stream
 	msgRefuse                 // a code and a text
 )
@@ -86,8 +86,8 @@ func isClosed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// logKey says which errors are the same for the log: texts contain ports, and what the other side
-// has sent.
+// logKey says which errors are the same for the log: texts contain ports, and words of the other
+// side.
 func logKey(err error) string {
 	if r, ok := errors.AsType[*refusal](err); ok && !r.remote {
 		return fmt.Sprintf("%d %s", r.code, r.format)
@@ -97,7 +97,7 @@ func logKey(err error) string {
 	return "failed"
 }
 
-// hello is what a node says about itself.
+// hello is a node's introduction of itself.
 type hello struct {
 	node      string
 	to        string // the node that the dialler expects; empty from the listener
@@ -152,8 +152,8 @@ func appendMessage(b []byte, kind byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// readPreamble reads the first bytes of the other side, and says what else it is if it is
-// no peer.
+// readPreamble reads the first bytes of the other side, and names the other protocol if it is no
+// peer.
 func readPreamble(c net.Conn) error {
 	var b [preambleSize]byte
 	n, err := io.ReadFull(c, b[:])

@@ -11,8 +11,8 @@ import (
 )
 
 // An Identity is a key that a process makes at its start and keeps to itself. Nodes that publish
-// the fingerprints of their identities where they all look need no certificate authority:
-// each stream is TLS with keys of which [Options].Verify knows the fingerprints.
+// the fingerprints of their identities where they all look need no certificate authority: each
+// stream is TLS with keys, and [Options].Verify knows their fingerprints.
 type Identity struct {
 	certificate tls.Certificate
 	fingerprint string
@@ -23,7 +23,7 @@ type Identity struct {
 func NewIdentity() (*Identity, error) { return newIdentity(nil, nil) }
 
 // newIdentity makes a key at random. Its certificate is signed by an authority, or by itself if
-// that is nil: it only carries the key then, and no node verifies what it says.
+// that is nil: it only carries the key then, and no node verifies its other contents.
 func newIdentity(authority *x509.Certificate, signer ed25519.PrivateKey) (*Identity, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -2,12 +2,11 @@ package peer
 
 import "time"
 
-// A dead connection looks like a quiet one, so there is no quiet: a stream on which nothing
-// was sent for a while carries a keepalive, and one on which nothing arrives is dead. One
-// goroutine looks after all streams, a few times per keepalive, and compares counters: so
-// the fast path neither reads the clock nor sets deadlines. Because it counts its own
-// ticks instead of time, a process that was stopped for a while does not take its peers
-// for dead before it has had the chance to hear them.
+// A dead connection looks like a quiet one, so there is no quiet: a stream carries a keepalive
+// after a while without other bytes, and it is dead if nothing arrives. One goroutine looks after
+// all streams, a few times per keepalive, and compares counters: so the fast path neither reads the
+// clock nor sets deadlines. It counts its own ticks instead of time. So a process that was stopped
+// for a while has the chance to hear its peers before it takes them for dead.
 
 const (
 	ticksPerKeepalive = 4
@@ -15,13 +14,13 @@ const (
 	deadTicks         = 10 // 2.5 keepalives
 )
 
-// What SetKeepalive takes at least, and at most.
+// The bounds of the values of SetKeepalive.
 const (
 	leastKeepalive = 10 * time.Millisecond
 	mostKeepalive  = time.Hour
 )
 
-// rhythm is what SetKeepalive has set.
+// rhythm is the pair of values that SetKeepalive has set.
 type rhythm struct{ send, hear time.Duration }
 
 func newRhythm(send, hear time.Duration) rhythm {
@@ -35,9 +34,9 @@ func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time
 // dead is after how many ticks a stream is dead.
 func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send) }
 
-// SetKeepalive replaces Options.Keepalive, where those of the other nodes differ: send, the
-// shortest one, is the longest time for which nothing is sent, and after 2.5 of hear, the longest
-// one, a stream is closed. Neither is less than 10 ms or more than an hour. It never blocks.
+// SetKeepalive replaces Options.Keepalive, where those of the other nodes differ. send, the
+// shortest one, is the longest time without sending. After 2.5 of hear, the longest one, a stream
+// is closed. Neither is less than 10 ms or more than an hour. It never blocks.
 func (t *Transport) SetKeepalive(send, hear time.Duration) {
 	r := newRhythm(send, hear)
 	t.mu.Lock()
@@ -49,7 +48,7 @@ func (t *Transport) SetKeepalive(send, hear time.Duration) {
 	t.rhythms <- r // it has room
 }
 
-// watch is what the keepalive goroutine knows about a stream.
+// watch is the keepalive goroutine's view of a stream.
 type watch struct {
 	reads, writes         uint64 // as seen last
 	silent, idle, stalled int    // ticks since they changed; stalled: with bytes waiting

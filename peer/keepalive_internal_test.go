@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What others say that their Keepalive is ends no stream at once, and keeps none for ever.
+// The Keepalive that others claim ends no stream at once, and keeps none for ever.
 func TestRhythm_Bounds(t *testing.T) {
 	for _, c := range []struct{ send, hear time.Duration }{
 		{10 * time.Millisecond, math.MaxInt64}, {0, math.MaxInt64}, {math.MaxInt64, math.MaxInt64}, {math.MinInt64, math.MinInt64}, {time.Second, 0},

@@ -27,7 +27,7 @@ const MinKey = 32
 
 // NewIdentityFor makes a key at random, as [NewIdentity] does, with a certificate that proves the
 // first of the shared keys. A node with it accepts only a certificate that proves one of the keys,
-// besides what [Options].Verify says. So shared keys can be changed by two deployments: add the new
+// and that [Options].Verify accepts. So shared keys can be changed by two deployments: add the new
 // one at the end, and then put it first. Each has at least [MinKey] random bytes.
 //
 // The certificate names its shared key by [KeyID].
@@ -67,8 +67,8 @@ func NewIdentityFor(shared [][]byte) (*Identity, error) {
 	return i, nil
 }
 
-// KeyID returns the ID of a shared key of [NewIdentityFor], 16 hexadecimal digits, by which errors
-// and certificates name it. The ID does not tell the key.
+// KeyID returns the ID of a shared key of [NewIdentityFor], 16 hexadecimal digits: errors and
+// certificates name it so. The ID does not tell the key.
 func KeyID(shared []byte) (string, error) {
 	root, _, err := authorityOf(shared)
 	if err != nil {
@@ -105,7 +105,7 @@ func authorityOf(shared []byte) (*x509.Certificate, ed25519.PrivateKey, error) {
 // The validity of certificates that do not expire: RFC 5280, section 4.1.2.5.
 var always, forever = time.Unix(0, 0), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// accept verifies what the other side has proved, as far as this package can.
+// accept verifies the other side's certificate, as far as this package can.
 func (i *Identity) accept(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) != 1 {
 		return errors.New("peer: the other side did not send one key")

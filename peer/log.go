@@ -7,8 +7,8 @@ import (
 )
 
 // limitedLog logs the same thing once a minute, and at most 32 things a minute: any host that
-// reaches the port could fill the log otherwise. What strangers do has one of its own, so that the
-// log tells of nodes whatever strangers do.
+// reaches the port could fill the log otherwise. Lines about strangers have one of their own, so
+// that the log tells of nodes whatever strangers do.
 type limitedLog struct {
 	to *slog.Logger
 

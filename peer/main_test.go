@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// handler is a Handler made of functions, any of which may be nil.
+// handler is a Handler made of functions. Any of them may be nil.
 type handler struct {
 	up    func(*Stream)
 	frame func(*Stream, *Frame)
@@ -121,7 +121,7 @@ func (e *events) Down(s *Stream, err error) {
 	e.downs <- err
 }
 
-// await returns what comes through c.
+// await returns the next value of c.
 func await[T any](tb testing.TB, c <-chan T) T {
 	tb.Helper()
 	select {
@@ -133,7 +133,7 @@ func await[T any](tb testing.TB, c <-chan T) T {
 	}
 }
 
-// eventually waits for what has no event.
+// eventually waits for a condition that has no event.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	watching.Until(tb, what, ok)

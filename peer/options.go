@@ -23,14 +23,14 @@ type Options struct {
 	// Namespace is the cluster's name, 0..128 bytes. A peer of another one is refused.
 	Namespace string
 
-	// Version is a fingerprint of what the package above must agree on. A peer with another
-	// one is refused.
+	// Version is a fingerprint of the settings that the package above must agree on. A peer with
+	// another one is refused.
 	Version uint64
 
-	// Frames are the versions of what frames mean that the package above speaks. A stream uses
-	// the newest one that both nodes speak: see [Stream.Frames]. A peer with which there is none
-	// is refused. So a version can be changed by a rolling deployment, if each release speaks
-	// its own and the one before.
+	// Frames are the versions of the frames' meaning that the package above speaks. A stream uses
+	// the newest one that both nodes speak: see [Stream.Frames]. A peer without a common one is
+	// refused. So a version can be changed by a rolling deployment, if each release speaks its own
+	// and the one before.
 	Frames Versions
 
 	// Listen is the host and port to listen on. Default: "127.0.0.1:0", any free port, to
@@ -52,10 +52,10 @@ type Options struct {
 	// valid certificate may use any name.
 	Verify func(node string, state *tls.ConnectionState) error
 
-	// Keepalive is the longest time for which nothing is sent. A stream is closed after 2.5
-	// of them (at most 2.75) in which nothing arrived, or in which bytes were waiting and
-	// the peer took none. It must be about the same on all nodes, unless
-	// [Transport.SetKeepalive] tells what theirs are. Default: 1 s. At least 10 ms.
+	// Keepalive is the longest time without sending. A stream is closed after 2.5 of them (at most
+	// 2.75) if nothing arrived, or if bytes were waiting and the peer took none. It must be about
+	// the same on all nodes, unless [Transport.SetKeepalive] tells theirs. Default: 1 s. At least
+	// 10 ms.
 	Keepalive time.Duration
 
 	// Retry is the first pause between two attempts to reach a node; it doubles up to 20
@@ -64,8 +64,8 @@ type Options struct {
 	Retry time.Duration
 
 	// MaxQueue is how many bytes may wait for one peer before its stream is closed with
-	// [ErrQueueFull], besides what Handler.Up sends. The memory taken may be about three times as
-	// much. Default: 16 MiB. At least 64 KiB.
+	// [ErrQueueFull], besides the frames of Handler.Up. The memory taken may be about three times
+	// as much. Default: 16 MiB. At least 64 KiB.
 	MaxQueue int
 
 	// Listener is used in the place of one on Listen, and closed with the transport. Nil: TCP on
@@ -78,9 +78,9 @@ type Options struct {
 	// Handler gets the streams and frames. Required.
 	Handler Handler
 
-	// Logger gets what has no caller to return it to: refusals, on both sides where
-	// possible, each once a minute. Nodes that cannot be reached are told by
-	// [Transport.Failing]. Nil: silent.
+	// Logger gets the errors that have no caller to return them to: refusals, on both sides where
+	// possible, each once a minute. Nodes that cannot be reached are told by [Transport.Failing].
+	// Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -93,20 +93,19 @@ func (v Versions) common(other Versions) (newest uint16, ok bool) {
 	return newest, newest >= max(v.Oldest, other.Oldest)
 }
 
-// Handler is what the package above does with streams and frames.
+// Handler is the package above, as a stream's transport calls it.
 //
-// Calls for one stream come one after another, from one goroutine; those of different
-// streams at the same time. A call must not wait for anything that another call for the
-// same stream has to bring, and must not call [Transport.Close], which waits for it.
+// Calls for one stream come one after another, from one goroutine; those of different streams at
+// the same time. A call must not wait for the result of another call for the same stream. It must
+// not call [Transport.Close], which waits for it.
 type Handler interface {
-	// Up is called when a stream is established, before any frame of it is delivered and
-	// before [Transport.Stream] returns it. What is sent in Up goes ahead of all else.
+	// Up is called when a stream is established, before any frame of it is delivered and before
+	// [Transport.Stream] returns it. Frames that are sent in Up go ahead of all else.
 	Up(s *Stream)
 
-	// Frame is called for each frame, in the order sent. It must not block: nothing else is
-	// read from this stream meanwhile. f, and what its Session and Key point to, is only
-	// valid until Frame returns. What it sends on s is written when the batch that was read
-	// is used up.
+	// Frame is called for each frame, in the order sent. It must not block: nothing else is read
+	// from this stream meanwhile. f, with the bytes of its Session and Key, is only valid until
+	// Frame returns. Frames that it sends on s are written when the batch that was read is used up.
 	Frame(s *Stream, f *Frame)
 
 	// Down is called once for each Up, after the last Frame; err matches [ErrClosed] and
@@ -114,13 +113,13 @@ type Handler interface {
 	Down(s *Stream, err error)
 }
 
-// An OptionError says what is wrong with a field of Options.
+// An OptionError is the error of a field of Options.
 type OptionError struct {
 	Option string // the field
 	Err    error
 }
 
-// Error names the field and says what is wrong.
+// Error names the field and its error.
 func (e *OptionError) Error() string { return "peer: Options." + e.Option + " " + e.Err.Error() }
 
 // Unwrap returns Err.
@@ -130,7 +129,7 @@ func wrong(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Errorf(format, args...)}
 }
 
-// validate returns o with defaults filled in, or what is wrong with it.
+// validate returns o with defaults filled in, or the error in it.
 func (o Options) validate() (Options, error) {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"

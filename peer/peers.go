@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// peer is what the transport knows about one other node. Protected by Transport.mu.
+// peer is the transport's knowledge of one other node. Protected by Transport.mu.
 type peer struct {
 	name string
 	cur  *Stream // the newest that was agreed on: to come up, up, or going down
@@ -27,16 +27,15 @@ type dialler struct {
 	changed chan struct{} // capacity 1: addr has changed
 }
 
-// SetPeers says with which nodes there shall be streams: name to address, host and port. It
-// replaces what was said before. Nodes that have no stream are dialled until they have one;
-// this node's own name is ignored. It never blocks.
+// SetPeers names the nodes that shall have streams: name to address, host and port. It replaces the
+// nodes named before. Nodes that have no stream are dialled until they have one; this node's own
+// name is ignored. It never blocks.
 //
-// Streams with nodes that were named before and are not any more are closed with
-// [ErrRemoved], and these nodes are refused until they are named again, however often they
-// dial: their own list may be older or newer than ours, and a stream that comes and goes is
-// worse than none. (The last 1024 are remembered.) Nodes that were never named may dial us,
-// as they may have heard of us first; up to 256 of them get a stream, which SetPeers leaves
-// alone.
+// Streams with nodes that are not named any more are closed with [ErrRemoved]. These nodes are
+// refused until they are named again, however often they dial. Their own list may be older or newer
+// than ours, and a stream that comes and goes is worse than none. (The last 1024 are remembered.)
+// Nodes that were never named may dial us, as they may have heard of us first; up to 256 of them
+// get a stream, which SetPeers leaves alone.
 func (t *Transport) SetPeers(nodes map[string]string) {
 	var gone []*Stream
 	t.mu.Lock()
@@ -124,7 +123,7 @@ func (t *Transport) may(name string) error {
 	return nil
 }
 
-// claim is what a follower tells the decider about the connections it knows.
+// claim is a follower's message to the decider about the connections that it knows.
 type claim struct {
 	seen uint64 // the highest number that a go carried, 0 if none
 	live uint64 // the number of the stream it has, 0 if none
@@ -178,7 +177,7 @@ func (t *Transport) decide(name string, c claim, by *conversation) (s, prev *Str
 	return s, prev, nil
 }
 
-// follow takes up the connection on which the decider said go with this number.
+// follow takes up the connection that the decider gave a go with this number.
 func (t *Transport) follow(name string, id uint64, by *conversation) (s, prev *Stream, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -47,7 +47,7 @@ func (s *Stream) read() error {
 			s.batch = true
 			s.mu.Unlock()
 			used, err := s.deliver(&f, buf[:n])
-			queued := s.endBatch() // also after an error: what was passed to others is theirs
+			queued := s.endBatch() // also after an error: frames passed to others are theirs
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func (s *Stream) read() error {
 	}
 }
 
-// readInto reads what has arrived, at least one byte.
+// readInto reads the bytes that have arrived, at least one.
 func (s *Stream) readInto(buf []byte) (int, error) {
 	if s.safe != nil {
 		return s.safe.read(buf, s.moreFn)
@@ -113,8 +113,8 @@ func (s *Stream) deliver(f *Frame, b []byte) (used int, err error) {
 	}
 }
 
-// endBatch writes what was sent during the batch, without waiting, and returns how much is
-// waiting then.
+// endBatch writes the frames that were sent during the batch, without waiting, and returns how many
+// bytes are waiting then.
 func (s *Stream) endBatch() int {
 	s.mu.Lock()
 	s.batch = false
@@ -131,10 +131,10 @@ func (s *Stream) endBatch() int {
 // pause lets the queue to a peer drain that asks faster than it reads the answers: while we
 // do not read, TCP slows it down.
 //
-// Both sides may pause at once, each waiting for the other to read. So a pause ends, and
-// one more batch is read, when the peer has taken nothing for a step, or after a few steps
-// in any case. Thus both go on, at some 3 MB/s by default, until one of them has got below
-// the limit. A peer that reads nothing at all is found by MaxQueue or by the keepalive.
+// Both sides may pause at once, each waiting for the other to read. So a pause ends when the peer
+// has taken nothing for a step, or after a few steps in any case. Then one more batch is read. Thus
+// both go on, at some 3 MB/s by default, until one of them has got below the limit. A peer that
+// reads nothing at all is found by MaxQueue or by the keepalive.
 func (s *Stream) pause() {
 	const steps = 5
 	select {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 )
 
-// records protects what a stream carries, with keys of the TLS connection that its handshake went
+// records protects the bytes of a stream, with keys of the TLS connection that its handshake went
 // over. docs/adr/0001-peer-records.md says why it is not that connection itself.
 //
-// A record is two bytes of length, of what follows, and AES-128-GCM ciphertext, with the length as
-// additional data. Each direction has a key of its own; the nonce is the number of the record. So
-// a record that is changed, left out, repeated, or of another stream ends the stream.
+// A record is two bytes with the length of the rest, and AES-128-GCM ciphertext, with the length as
+// additional data. Each direction has a key of its own; the nonce is the number of the record. So a
+// record that is changed, left out, repeated, or of another stream ends the stream.
 type records struct {
 	in, out direction
 	raw     []byte // owned by the read loop: records, the last one incomplete

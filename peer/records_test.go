@@ -34,7 +34,7 @@ func recordsOf(tb testing.TB) (dialler, listener *records) {
 	return dialler, listener
 }
 
-// opened returns what arrives of b, in pieces of n bytes.
+// opened returns the plaintext of b, which arrives in pieces of n bytes.
 func opened(r *records, b []byte, n int) ([]byte, error) {
 	var all []byte
 	buf := make([]byte, maxRecord)

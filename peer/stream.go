@@ -19,7 +19,7 @@ type Stream struct {
 	t      *Transport
 	node   string
 	gen    uint64        // rises per transport
-	id     uint64        // what the decider of the pair calls this connection
+	id     uint64        // the decider's number of this connection
 	sock   net.Conn      // the socket
 	frames uint16        // see Frames
 	safe   *records      // nil without TLS
@@ -32,7 +32,7 @@ type Stream struct {
 	out     []byte // protected by mu: frames that the writer has not taken yet
 	spare   []byte // protected by mu: the other buffer, if not in use
 	flying  int    // protected by mu: bytes of the buffer in the writer's hands
-	first   int    // protected by mu: what Up left in out; unlimited before
+	first   int    // protected by mu: bytes that Up left in out; unlimited before
 	writing bool   // protected by mu: there is a writer; it looks at out again before it stops
 	handed  bool   // protected by mu: the writer is to be the stream's own goroutine
 	batch   bool   // protected by mu: the read loop is handling a batch and flushes afterwards
@@ -44,7 +44,7 @@ type Stream struct {
 	directN   int
 	directErr error
 	plain     []byte        // the buffer of take that is being written
-	rest      []byte        // what the stream's own goroutine has still to write
+	rest      []byte        // bytes that the stream's own goroutine has still to write
 	kick      chan struct{} // capacity 1: that goroutine has to look
 	drained   chan struct{} // capacity 1: it has got below half of softQueue
 
@@ -57,7 +57,7 @@ type Stream struct {
 	passed  []*Stream                 // those that Pass has left frames in
 
 	reads  atomic.Uint64 // reads that brought something
-	writes atomic.Uint64 // writes of which something was taken
+	writes atomic.Uint64 // writes that the socket took at least in part
 
 	watch watch // owned by the keepalive goroutine
 }
@@ -66,7 +66,7 @@ const (
 	readBuffer = 64 << 10  // of each stream: holds at least one frame
 	keepBuffer = 256 << 10 // larger write buffers are let go once they are empty
 	flushAt    = 64 << 10  // a batch's replies are not held back beyond this
-	softQueue  = 1 << 20   // bytes waiting from which on reading pauses
+	softQueue  = 1 << 20   // reading pauses if more bytes wait
 )
 
 // newStream returns a stream on a socket. safe is nil without TLS.
@@ -74,7 +74,7 @@ func newStream(t *Transport, node string, sock net.Conn, safe *records) *Stream 
 	s := &Stream{
 		t: t, node: node, sock: sock, safe: safe,
 		done: make(chan struct{}), kick: make(chan struct{}, 1), drained: make(chan struct{}, 1),
-		batch: true, // until the read loop has flushed what Up has sent
+		batch: true, // until the read loop has flushed the frames of Up
 	}
 	s.moreFn = s.readSocket
 	if _, ok := s.sock.(prompt); ok {
@@ -102,7 +102,7 @@ func newStream(t *Transport, node string, sock net.Conn, safe *records) *Stream 
 // Node returns the other node's name.
 func (s *Stream) Node() string { return s.node }
 
-// Frames returns the version of what frames mean on this stream: the newest that both nodes
+// Frames returns the version of the frames' meaning on this stream: the newest that both nodes
 // speak, by their [Options].Frames.
 func (s *Stream) Frames() uint16 { return s.frames }
 
@@ -132,9 +132,9 @@ func (s *Stream) Send(f *Frame) error {
 // any stream, or with the next keepalive.
 func (s *Stream) Queue(f *Frame) error { return s.send(f, true) }
 
-// Pass sends f on another stream, as to.Send(f) does, but leaves the writing to the end of
-// the batch that s is reading, so that what a batch sends to one node is one write however
-// many frames it is. It must only be called by [Handler.Frame] for s.
+// Pass sends f on another stream, as to.Send(f) does, but leaves the writing to the end of the
+// batch that s is reading. So all frames of a batch to one node are one write. It must only be
+// called by [Handler.Frame] for s.
 func (s *Stream) Pass(to *Stream, f *Frame) error {
 	if to != s && !slices.Contains(s.passed, to) {
 		s.passed = append(s.passed, to)
@@ -142,8 +142,8 @@ func (s *Stream) Pass(to *Stream, f *Frame) error {
 	return to.send(f, true)
 }
 
-// unlimited is Stream.first while Handler.Up runs: what it states has to be said whole, however
-// much it is. Closed for that, the stream would begin anew, and with it the statement.
+// unlimited is Stream.first while Handler.Up runs: its statement has to be sent whole, however long
+// it is. Closed for that, the stream would begin anew, and with it the statement.
 const unlimited = math.MaxInt
 
 // send appends f and writes, unless there is a writer already. later says that the caller will
@@ -178,8 +178,8 @@ func (s *Stream) send(f *Frame, later bool) error {
 	return nil
 }
 
-// Flush writes what Queue has left, unless another goroutine is writing or is about to. It
-// waits no more than Send does.
+// Flush writes the frames that Queue has left, unless another goroutine is writing or is about to.
+// It waits no more than Send does.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	if s.idle() {
@@ -191,8 +191,9 @@ func (s *Stream) Flush() {
 	s.write()
 }
 
-// FlushSoon is Flush for what need not leave at once: it leaves within about a millisecond,
-// in one system call with what is sent until then, or with the answers to what arrives.
+// FlushSoon is Flush for frames that need not leave at once: they leave within about a millisecond.
+// They share one system call with the frames sent until then, or with the answers to arriving
+// frames.
 func (s *Stream) FlushSoon() { wake(s.t.soon) }
 
 // idle tells whether there is nothing to write, or another goroutine will. s.mu is held.

@@ -64,7 +64,7 @@ func TestOrder(t *testing.T) {
 	await(t, done)
 }
 
-// FlushSoon writes what is left, if nothing else does.
+// FlushSoon writes the frames that are left, if nothing else does.
 func TestFlushSoon(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %v", encrypted), func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFlushSoon(t *testing.T) {
 	}
 }
 
-// What is sent in Up goes ahead of all else, and Stream finds the stream only afterwards.
+// Frames that are sent in Up go ahead of all else, and Stream finds the stream only afterwards.
 func TestUpFirst(t *testing.T) {
 	a := start(t, Options{Node: "a", Handler: handler{up: func(s *Stream) {
 		if s.t.Stream("b") != nil {
@@ -205,7 +205,7 @@ func TestReconnect(t *testing.T) {
 		node.Close()
 	}
 	// Both sides had the same streams. Only one that was killed before it was Up at a, which
-	// decides, may have been Up at b alone, and then nothing has come over it.
+	// decides, may have been Up at b alone. Then nothing has come over it.
 	decided, alone := map[uint64]bool{}, 0
 	for i, e := range evs {
 		if len(e.ups) != len(e.downs) || len(e.up) != 0 {
@@ -234,8 +234,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// Frames pass from node to node in order; what Pass leaves is written though nothing else
-// is sent on that stream.
+// Frames pass from node to node in order; the frames that Pass leaves are written though nothing
+// else is sent on that stream.
 func TestPass(t *testing.T) {
 	const frames = 5000
 	var b *Transport

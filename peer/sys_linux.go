@@ -8,9 +8,9 @@ import (
 )
 
 // The calls do not wait, so the scheduler is not told of them. If it is, each one that follows a
-// rest of the process wakes the runtime's monitor, a thread, which then looks every 20 us for a
-// call that takes long. With a process per core that was a tenth of all time, and as much again
-// for being interrupted by it.
+// rest of the process wakes the runtime's monitor, a thread. That then looks every 20 us for a call
+// that takes long. With a process per core that was a tenth of all time, and as much again for
+// being interrupted by it.
 
 func sysWrite(fd uintptr, b []byte) (int, error) { return sys(syscall.SYS_WRITE, fd, b) }
 func sysRead(fd uintptr, b []byte) (int, error)  { return sys(syscall.SYS_READ, fd, b) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// checkTLS returns what is wrong with the configuration of Options.TLS.
+// checkTLS returns the error in the configuration of Options.TLS.
 func checkTLS(c *tls.Config) error {
 	own := c.VerifyConnection != nil
 	switch {
@@ -35,7 +35,7 @@ func configs(c *tls.Config) (client, server *tls.Config) {
 	}
 	client = c.Clone()
 	client.MinVersion = tls.VersionTLS13
-	client.DynamicRecordSizingDisabled = true // a record is what is written at once
+	client.DynamicRecordSizingDisabled = true // each write is one record
 	server = client.Clone()
 	server.SessionTicketsDisabled = true // each stream is verified anew
 	if c.InsecureSkipVerify {

@@ -191,8 +191,8 @@ func TestTLSOptions(t *testing.T) {
 	}
 }
 
-// Large batches are many records, in both directions at once, some of which the socket does not
-// take at once.
+// Large batches are many records, in both directions at once. The socket does not take some of them
+// at once.
 func TestTLSMuch(t *testing.T) {
 	takes.Seconds(t)
 	ca := newAuthority(t)

@@ -18,7 +18,7 @@ import (
 type Transport struct {
 	opts     Options
 	listener net.Listener
-	log      *limitedLog        // of what concerns nodes
+	log      *limitedLog        // of events that concern nodes
 	unknown  *limitedLog        // of inbound connections that have not authenticated
 	wg       sync.WaitGroup     // every goroutine
 	ctx      context.Context    // ends with Close
@@ -34,7 +34,7 @@ type Transport struct {
 
 	mu       sync.Mutex
 	closed   bool                  // protected by mu
-	peers    map[string]*peer      // protected by mu, and what they point to: nodes that are wanted or have a stream
+	peers    map[string]*peer      // protected by mu, as are the peers themselves: nodes that are wanted or have a stream
 	removed  map[string]struct{}   // protected by mu: nodes that SetPeers took away
 	removals []string              // protected by mu: the same in order, to forget the oldest
 	greeting map[net.Conn]struct{} // protected by mu: connections in the handshake

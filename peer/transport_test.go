@@ -194,7 +194,8 @@ func TestHalfOpen(t *testing.T) {
 	await(t, e.ups)
 }
 
-// What Up sends comes whole, however much it is, and also where the other node reads it slowly.
+// The frames of Up come whole, however many they are, and also where the other node reads them
+// slowly.
 func TestUp_SaysAll(t *testing.T) {
 	const frames = 5000 // of a thousand bytes and more
 	got, reads := make(chan int, 1), make(chan struct{})
@@ -232,7 +233,7 @@ func TestUp_SaysAll(t *testing.T) {
 	}
 }
 
-// A peer that says it is alive but reads nothing: what waits for it is bounded, Send does
+// A peer that says it is alive but reads nothing: the bytes waiting for it are bounded, Send does
 // not wait, and the stream is closed.
 func TestNeverReads(t *testing.T) {
 	e := newEvents(t)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// rawConn returns what gives access to c's descriptor, nil if nothing does.
+// rawConn returns the access to c's descriptor, nil if there is none.
 func rawConn(c net.Conn) syscall.RawConn {
 	if sc, ok := c.(syscall.Conn); ok {
 		if rc, err := sc.SyscallConn(); err == nil {
@@ -34,7 +34,7 @@ func writeNow(fd uintptr, b []byte) (int, error) {
 	}
 }
 
-// readNow reads what is there; ready is false if nothing is. At the end n is 0.
+// readNow reads the bytes that are there; ready is false if there are none. At the end n is 0.
 func readNow(fd uintptr, b []byte) (n int, ready bool, err error) {
 	for {
 		n, err := sysRead(fd, b)
