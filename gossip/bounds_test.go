@@ -62,8 +62,8 @@ func TestSilentStreamsAtATime(t *testing.T) {
 	refuses("127.0.0.3", 6, 5) // 16 in all
 }
 
-// Of members that Options.Known does not confirm, as a process with a copy of the secret can name
-// any number of them, a node keeps 64. One that it confirms gets in beside them.
+// A node keeps 64 members that Options.Known does not confirm: a process with a copy of the secret
+// can name any number. One that it confirms gets in beside them.
 func TestUnlistedMembersAtATime(t *testing.T) {
 	said := make(lines, 1000)
 	opts := options("a")
@@ -110,7 +110,7 @@ func compressed(t *testing.T, size int) []byte {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	const kind = 9 // of what is compressed
+	const kind = 9 // of compressed messages
 	p := []byte{kind, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xda}
 	p = binary.BigEndian.AppendUint16(p, uint16(b.Len()))
 	return append(p, b.Bytes()...)
@@ -159,8 +159,8 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Messages that name lengths take no memory, by packet and by stream, of a stranger, of a member
-// that has the key, and where there is no key.
+// Messages that name lengths take no memory, by packet and by stream. It is so for a stranger, for
+// a member that has the key, and where there is no key.
 func TestMessagesThatNameLengths(t *testing.T) {
 	const size = 4 << 20
 	for name, message := range map[string][]byte{
@@ -219,8 +219,8 @@ func TestMessagesThatNameLengths(t *testing.T) {
 	}
 }
 
-// What memberlist itself panics of, or decodes in another way than it was written, does not come
-// through.
+// A packet that makes memberlist panic, or that it decodes in another way than it was written, does
+// not come through.
 func TestScreen(t *testing.T) {
 	s := screen{label: "test"}
 	alive := func(more string) []byte { return []byte("\xf4\x04test\x04" + more) }
@@ -255,7 +255,7 @@ func TestScreen(t *testing.T) {
 	if err := s.packet(packet); err != nil {
 		t.Error(err)
 	}
-	packet[len("\xf4\x04test")] = 0 // a version with padding, of which memberlist takes off what its last byte says
+	packet[len("\xf4\x04test")] = 0 // a version with padding: memberlist takes off as much as its last byte says
 	if err := s.packet(packet); !errors.Is(err, errKey) {
 		t.Errorf("padding: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // A debounce decides when a membership counts. It is told of every membership, with the time, and
-// asked what is due: no goroutines, no clock.
+// asked for the due one: no goroutines, no clock.
 //
 // A membership that differs from the settled one is settled when nothing has changed for quiet, but
 // not later than most after the first difference: a node that comes and goes every second must not
@@ -16,8 +16,9 @@ import (
 type debounce struct {
 	quiet, most time.Duration
 
-	// held: the node has not yet looked for others, so what it sees is not the membership. The
-	// limit is most here too: with the arbiter and all seeds out of reach, it has to go on alone.
+	// held: the node has not yet looked for others, so the nodes that it sees are not the
+	// membership. The limit is most here too: with the arbiter and all seeds out of reach, it has
+	// to go on alone.
 	held    bool
 	settled bool
 	value   []string // as settled; sorted, like all memberships here
@@ -66,11 +67,11 @@ func (d *debounce) due() (time.Time, bool) {
 	return at, true
 }
 
-// drop takes members out of the settled membership that are known to be gone, and returns it: what
-// they should have is free, so there is nothing to wait for. If the process of such a member has
-// started again under its name, it takes that place at once. Only what others would have to give
-// away waits until nothing changes. A member that is there all the same is a new one. It reports
-// false if there is none that is gone.
+// drop takes members out of the settled membership that are known to be gone, and returns it: their
+// partitions are free, so there is nothing to wait for. If the process of such a member has started
+// again under its name, it takes that place at once. Only a change that makes others give
+// partitions away waits until nothing changes. A member that is there all the same is a new one. It
+// reports false if there is none that is gone.
 func (d *debounce) drop(now time.Time, gone func(name string) bool) ([]string, bool) {
 	if !d.settled || !slices.ContainsFunc(d.value, gone) {
 		return nil, false

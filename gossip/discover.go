@@ -137,7 +137,7 @@ type failures struct {
 	last map[string]ring.Failure // guarded by mu; by address
 }
 
-// note replaces what is known by the failures of a search.
+// note replaces the known failures by those of a search.
 func (f *failures) note(failed map[string]error, registered map[string]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// An address at which no node answers is told, with the time of the first attempt, until one does.
+// An address without a node that answers is told, with the time of the first attempt, until one
+// does.
 func TestFailing(t *testing.T) {
 	registered, seed := loopback.Address(t), loopback.Address(t)
 	opts := options("a")

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FuzzSeed: what is read as a seed is a host and a port that can be written, and are read as the
-// same again.
+// FuzzSeed: a decoded seed is a host and a port that can be written, and are read as the same
+// again.
 func FuzzSeed(f *testing.F) {
 	for _, s := range []string{
 		"10.0.0.1", "10.0.0.1:7946", "::1", "[::1]", "[::1]:7946", "name", "name:1", "", ":1", "[", "]", "[]", "[]:1", "a:b:c", "fe80::1%eth0",
@@ -53,10 +53,10 @@ func FuzzAddrPort(f *testing.F) {
 	})
 }
 
-// FuzzPackets: a node to which a stranger sends anything, by UDP and by TCP, neither panics nor
-// takes a member in. One node's gossip is open, and the others' is encrypted. The third gets it
-// under its key, as from a member or a process with a copy of the arbiter's data. The label makes
-// messages get further.
+// FuzzPackets: a node neither panics nor takes a member in, whatever a stranger sends by UDP and by
+// TCP. One node's gossip is open, and the others' is encrypted. The third gets the bytes under its
+// key, as from a member or a process with a copy of the arbiter's data. The label makes messages
+// get further.
 func FuzzPackets(f *testing.F) {
 	nodes := make([]*Ring, 3)
 	secret := key(1, 32)

@@ -99,8 +99,8 @@ func TestStep_AProcessStartsAgainAtItsAddress(t *testing.T) {
 	}
 }
 
-// A member that leaves and is there again before the ring has looked, and one that is there though
-// it is said to be gone, have lost their places. The first one is placed as a new one is, the other
+// A member that leaves and is there again before the ring has looked has lost its place. So has one
+// that is there though it is said to be gone. The first one is placed as a new one is, the other
 // one when it is not gone any more.
 func TestStep_WhatIsGoneAndThere(t *testing.T) {
 	o := options("a")

@@ -20,10 +20,10 @@ import (
 )
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within
-// about 6 s: up to 2 s until a probe has failed, then 3 s of suspicion (times log10 of their
-// number, if they are more), and the news. With Debounce it is out of the placement after 8 s,
-// before the arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it,
-// so that there is no need to probe faster, and to miss processes that are only slow.
+// about 6 s: up to 2 s until a probe has failed, 3 s of suspicion, and the news. The suspicion is
+// times log10 of their number, if they are more. With Debounce it leaves the placement after 8 s,
+// before the arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it.
+// So there is no need to probe faster, and to miss processes that are only slow.
 func config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.TCPTimeout = 2 * time.Second // a join of a host that is gone
@@ -96,7 +96,7 @@ func (r *roster) NotifyLeave(n *memberlist.Node) {
 }
 
 func (r *roster) set(n *memberlist.Node) {
-	gossip := "" // what memberlist was told may be no address
+	gossip := "" // memberlist may have been told no valid address
 	if addr, ok := netip.AddrFromSlice(n.Addr); ok {
 		gossip = netip.AddrPortFrom(addr.Unmap(), n.Port).String()
 	}
@@ -150,7 +150,7 @@ func (r *roster) has(addr string) bool {
 	return false
 }
 
-// recount corrects what admit has counted, by nodes of a moment ago.
+// recount corrects the counts of admit, by nodes of a moment ago.
 func (r *roster) recount(live []ring.Node) {
 	unlisted, seen := make(map[string]bool), make(map[string]bool, len(live))
 	for _, n := range live {
@@ -170,8 +170,8 @@ func (r *roster) recount(live []ring.Node) {
 }
 
 // admission is the memberlist delegate that decides which nodes are members. memberlist takes an
-// empty message for a node that has no name, no address and no version, which it could neither
-// reach nor declare dead, and no other node could join: none speaks that version.
+// empty message for a node that has no name, no address and no version. It could neither reach that
+// node nor declare it dead, and no other node could join: none speaks that version.
 type admission struct {
 	protocol uint8 // memberlist's, that this node speaks
 	self     string
@@ -198,8 +198,8 @@ func (a admission) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// identity is what this node tells about itself. It is the memberlist delegate that is asked for
-// the metadata.
+// identity is this node's data for the others. It is the memberlist delegate that is asked for the
+// metadata.
 type identity struct {
 	mu    sync.Mutex
 	meta  metadata // guarded by mu

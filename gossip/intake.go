@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// An intake reads msgpack, and keeps what it has read. It takes no more memory than bytes have
-// come, whatever lengths they name.
+// An intake reads msgpack, and keeps the bytes that it has read. It takes no more memory than bytes
+// have come, whatever lengths they name.
 type intake struct {
 	from io.Reader
 	left int    // bytes that may still be read
@@ -115,7 +115,7 @@ func (in *intake) long(kind byte, bytes int) (token, error) {
 	return token{kind, n}, err
 }
 
-// value reads a value, and what is in it.
+// value reads a value, and the values in it.
 func (in *intake) value(depth int) error {
 	t, err := in.token()
 	if err != nil {

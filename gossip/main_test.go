@@ -31,7 +31,7 @@ func quick(c *memberlist.Config) {
 	c.GossipToTheDeadTime = time.Second
 }
 
-// A registry is what the arbiter would be for Discover.
+// A registry takes the place of the arbiter for Discover.
 type registry struct {
 	mu    sync.Mutex
 	addrs []string // guarded by mu

@@ -1,7 +1,6 @@
 // Package gossip tells a node which other nodes of its namespace there are, by memberlist (SWIM):
-// it is a [ring.Membership]. Nodes that are known to exist, from seeds or the arbiter, and are no
-// members are asked to join again, for as long as they are known, so that a network partition
-// heals.
+// it is a [ring.Membership]. Nodes that are known from seeds or the arbiter, and are no members,
+// are asked to join again, for as long as they are known. So a network partition heals.
 //
 // Programs name it in one place, coord.Cluster.Membership:
 //
@@ -34,14 +33,14 @@ import (
 // nodes there are and which one should own each partition. Its methods are safe for concurrent use,
 // and block only where they say so.
 //
-// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of what it
-// hears, another one looks for nodes that are missing.
+// Gossip, with its callbacks and timers, is memberlist's. One goroutine here makes Views of the
+// reports that it hears, another one looks for nodes that are missing.
 type Ring struct {
 	opts   settings
 	find   lookup
 	list   gossiphost.Gossip // memberlist's
-	gossip string            // what others are told
-	bound  string            // what is bound
+	gossip string            // the address told to others
+	bound  string            // the bound address
 	log    *logWriter
 	keys   keyring
 	roster *roster
@@ -56,7 +55,7 @@ type Ring struct {
 
 	announcing sync.Mutex // one UpdateNode at a time, or an older state could get the higher number
 
-	ctx    context.Context // ends both goroutines, and what they wait for
+	ctx    context.Context // ends both goroutines, and their waits
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	ending sync.Mutex    // Leave or Close; the second one waits
@@ -205,7 +204,7 @@ func (r *Ring) SetState(state ring.State) error {
 }
 
 // SetSession changes this node's session ID. Like SetState it does not wait for other nodes to hear
-// of it. The error is [ErrClosed], or says what such an ID must not have; see [Options].
+// of it. The error is [ErrClosed], or names the fault of the ID; see [Options].
 func (r *Ring) SetSession(session string) error {
 	if err := checkText("Session", session, maxSession); err != nil {
 		return err
@@ -260,12 +259,12 @@ func (r *Ring) Keys() [][]byte {
 	return r.keys.keys.GetKeys()
 }
 
-// What this node says about itself it says again, this much later, three times as much, and so on.
+// This node repeats its data this much later, three times as much later, and so on.
 //
 // memberlist may lose a message: its queue numbers messages anew when it is empty, also while it
-// replaces the only one in it, so that a later message of the same length can get the same number,
-// and its place (queue.go in v0.7.0). The others would then know nothing of the change until the
-// next exchange of everything, up to half a minute later.
+// replaces the only one in it. So a later message of the same length can get the same number, and
+// its place (queue.go in v0.7.0). The others would then know nothing of the change until the next
+// exchange of everything, up to half a minute later.
 const firstRepeat, lastRepeat = 200 * time.Millisecond, 6 * time.Second
 
 // run makes Views until the ring ends.
@@ -365,8 +364,8 @@ func find(live []ring.Node, name string) (n ring.Node, ok bool) {
 	return n, ok
 }
 
-// startedAgain reports whether a node that is placed was that of a process which has started again
-// since, at the same address and under its name: gossip has not missed the former one yet.
+// startedAgain reports whether the process of a placed node has started again since, at the same
+// address and under its name: gossip has not missed the former one yet.
 func (r *Ring) startedAgain(d *debounce, live []ring.Node, name string) bool {
 	former, ok := find(live, name)
 	if !ok || name == r.opts.Name || former.Peer == "" {
@@ -383,9 +382,9 @@ func (r *Ring) repeat() {
 	_ = r.list.UpdateNode(time.Nanosecond)
 }
 
-// announce gossips what this node says about itself, if that has changed, and waits at most so long
-// until it has been sent to others. memberlist does not hear that a message has been sent if that
-// comes before it waits for it: so an error does not tell that it has not.
+// announce gossips this node's data, if they have changed, and waits at most so long until they
+// have been sent to others. memberlist does not hear that a message has been sent if that comes
+// before it waits for it: so an error does not tell that it has not.
 func (r *Ring) announce(wait time.Duration) error {
 	if !r.self.untold() {
 		return nil
@@ -413,10 +412,10 @@ func within(ctx context.Context, wait time.Duration) time.Duration {
 
 // Leave tells the others that this node leaves, so that they need not miss it first, and then ends
 // the ring, in any case. It blocks until the message is on its way, for 6 s at most and not beyond
-// the deadline of ctx, and until all goroutines of the ring have ended; those of memberlist end by
-// themselves, within a probe. Give partitions away before, with SetState(Leaving). The error says
-// that the others may have to find out by themselves. After Leave or Close it does nothing, and
-// waits for a Leave that is on its way.
+// the deadline of ctx. It also waits until all goroutines of the ring have ended; those of
+// memberlist end by themselves, within a probe. Give partitions away before, with
+// SetState(Leaving). The error says that the others may have to find out by themselves. After Leave
+// or Close it does nothing, and waits for a Leave that is on its way.
 func (r *Ring) Leave(ctx context.Context) error {
 	return r.end(func() error {
 		r.self.change(func(m *metadata) { m.state = ring.Leaving })
@@ -424,7 +423,7 @@ func (r *Ring) Leave(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("gossip: left without telling others: %w", err)
 		}
-		_ = r.announce(within(ctx, leaving)) // what follows says more, so an error there is the one that counts
+		_ = r.announce(within(ctx, leaving)) // the next message says more, so an error there is the one that counts
 		if err := r.list.Leave(within(ctx, left)); err != nil {
 			return fmt.Errorf("gossip: left, and others may not know: %w", errors.Join(err, ctx.Err()))
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// metadata is what a node tells with every alive message:
+// metadata is the part of every alive message that this package writes:
 //
 //	1  version of this encoding: rises when an earlier version could not read it
 //	1  state
@@ -92,7 +92,7 @@ func checkText(what, s string, limit int) error {
 	return nil
 }
 
-// describe makes a Node of what gossip says. Whatever is wrong with it, the node is a member, and
+// describe makes a Node of gossip's data. Whatever is wrong with it, the node is a member, and
 // should be seen.
 func describe(name, gossip string, meta []byte, partitions int) ring.Node {
 	n := ring.Node{Name: name, Gossip: gossip}

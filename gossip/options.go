@@ -81,7 +81,7 @@ func validate(o ring.Options) (settings, error) {
 	return s, s.addresses(s.localAddr)
 }
 
-// addresses chooses what to bind and what to advertise.
+// addresses chooses the addresses to bind and to advertise.
 func (s *settings) addresses(local func() netip.Addr) error {
 	var err error
 	s.bind = netip.AddrPortFrom(netip.Addr{}, 0)

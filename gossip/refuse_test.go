@@ -160,8 +160,7 @@ func TestWhatIsNoNodeIsNoMember(t *testing.T) {
 				u.Write(append(slices.Clone(label), message...))
 			}
 			// When this one is a member the others have been read, and are handled now if they were
-			// not before it: memberlist begins with what came last. So it is looked again in the
-			// end.
+			// not before it: memberlist begins with the last one. So it is looked again in the end.
 			u.Write(append(slices.Clone(label), alive("y", here, 7, 1, 5, 2, 0, 0, 0)...))
 			await(t, a, "y", sees("y"))
 			known := []string{a.Name(), "y"}
@@ -192,8 +191,8 @@ func accuse(t *testing.T, at, of *Ring, incarnation uint32, as string) {
 	state(t, at, aliveAs(of.Name(), addr.Addr().AsSlice(), addr.Port(), incarnation, 1, 5, 2, 0, 0, 0), as)
 }
 
-// state sends a node what aliveAs returns, in a packet or in a stream as of one that joins, and
-// waits until it has been read.
+// state sends a node a statement of aliveAs, in a packet, or in a stream like that of a node that
+// joins. It waits until the statement has been read.
 func state(t *testing.T, at *Ring, says []byte, as string) {
 	t.Helper()
 	if as == "state" {
@@ -223,7 +222,7 @@ func state(t *testing.T, at *Ring, says []byte, as string) {
 	await(t, at, mark, sees(mark))
 }
 
-// joined returns two nodes, of which b sees a.
+// joined returns two nodes. b sees a.
 func joined(t *testing.T) (a, b *Ring) {
 	t.Helper()
 	a, b = begin(t, options("a"), hooks{}), begin(t, options("b"), hooks{})
@@ -290,7 +289,7 @@ func TestHighest(t *testing.T) {
 	}
 }
 
-// What a member says of others must not grow in memory, nor beyond what a node sends to one that
+// A member's words about others must not grow in memory, nor beyond a node's answer to one that
 // joins.
 func TestNamesAndMetadataHaveALength(t *testing.T) {
 	t.Parallel()

@@ -13,9 +13,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A screen looks at what arrives before memberlist does, and lets through what a node of this
-// package sends. memberlist v0.7.0 believes lengths: it makes 3.4 GB for a packet of 34 bytes, 40
-// MB for a compressed one, and it panics on padding that is longer than the text. With keys this
+// A screen looks at messages before memberlist does, and lets through those that a node of this
+// package sends. memberlist v0.7.0 believes lengths: it makes 3.4 GB for a packet of 34 bytes, and
+// 40 MB for a compressed one. It panics on padding that is longer than the text. With keys this
 // takes a member, or a process that has a copy of the arbiter's data.
 type screen struct {
 	label string
@@ -43,12 +43,12 @@ var (
 
 // highest returns the largest number that a statement about a node may have now. A node answers a
 // wrong statement about itself with the next number, and there is none after 2^32-1: memberlist
-// goes on with 0, and no other node listens to that one again. So what it has to answer is lower,
-// and rises. The answer to the highest of all is let through a quarter of a second later, when its
-// packets may have been sent: then it comes with a state, within 15 s. What says that a node is
-// dead has a limit of before (answered), so its answer is let through at once, unless clocks differ
-// by more. Nodes' own numbers rise with what they say, and stay far below; 2^32 comes in 2060. A
-// node whose clock is behind another one's lets the same through that much later.
+// goes on with 0, and no other node listens to that one again. So the numbers that it has to answer
+// are lower, and rise. The answer to the highest of all is let through a quarter of a second later,
+// when its packets may have been sent: then it comes with a state, within 15 s. Suspect and dead
+// messages have an earlier limit (answered). So the answer to one is let through at once, unless
+// clocks differ by more. Nodes' own numbers rise with their statements, and stay far below; 2^32
+// comes in 2060. A node whose clock is behind another one's lets the same through that much later.
 func highest(now time.Time) uint64 {
 	const begin, each = 1_767_225_600_000, 250 // ms: 2026, and a quarter of a second
 	return 1<<20 + uint64(max(0, now.UnixMilli()-begin)/each)
@@ -57,7 +57,7 @@ func highest(now time.Time) uint64 {
 // answered is how much lower the limit of suspect and dead messages is, in time.
 const answered = 30 * time.Second
 
-// packet returns what is wrong with a packet.
+// packet returns the error in a packet.
 func (s *screen) packet(b []byte) error {
 	if s.label != "" {
 		rest, ok := bytes.CutPrefix(b, s.header())
@@ -123,8 +123,8 @@ func command(b []byte) error {
 	return errKind
 }
 
-// stream reads the message of a stream, and returns what memberlist has to read of it. A node that
-// has dialled gets a message without a label.
+// stream reads the message of a stream, and returns the reader for memberlist. A node that has
+// dialled gets a message without a label.
 func (s *screen) stream(conn io.Reader, dialled bool) (io.Reader, error) {
 	in := &intake{from: conn, left: maxState}
 	if !dialled && s.label != "" {
@@ -182,7 +182,7 @@ func (in *intake) message(dialled bool) error {
 	return errKind
 }
 
-// state checks what a node knows of others: a header, and so many nodes.
+// state checks a node's list of others: a header, and so many nodes.
 func (in *intake) state() error {
 	head, err := in.fields()
 	if err != nil {

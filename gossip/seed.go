@@ -78,8 +78,8 @@ func hostname(s string) bool {
 	return true
 }
 
-// resolve turns seeds into addresses, sorted, each one once. What cannot be resolved is in the
-// error, and the rest is returned all the same.
+// resolve turns seeds into addresses, sorted, each one once. The error names the seeds that cannot
+// be resolved, and the rest is returned all the same.
 func resolve(ctx context.Context, seeds []string, port uint16, find lookup) ([]netip.AddrPort, error) {
 	var addrs []netip.AddrPort
 	var errs []error

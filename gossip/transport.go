@@ -20,7 +20,7 @@ import (
 
 // A transport is memberlist's own one, but it owns its connections: when it shuts down, dialling
 // and all streams end. With memberlist's alone a goroutine stays for each until it times out. Its
-// screen looks at what arrives.
+// screen looks at all arriving messages.
 type transport struct {
 	*memberlist.NetTransport
 	screen  screen
@@ -148,8 +148,8 @@ func (t *transport) WriteTo(b []byte, addr string) (time.Time, error) {
 }
 
 func (t *transport) Shutdown() error {
-	// The listeners first: they wait until what they have received is taken, and accept and
-	// memberlist still take it.
+	// The listeners first: they wait until their received messages are taken, and accept and
+	// memberlist still take them.
 	err := t.NetTransport.Shutdown()
 	t.cancel()
 	t.wg.Wait()
@@ -190,7 +190,7 @@ type stream struct {
 	refused error      // by the screen
 }
 
-// Read reads what the screen lets through.
+// Read reads the message that the screen lets through.
 func (s *stream) Read(b []byte) (int, error) {
 	if s.refused == nil && s.message == nil {
 		s.message, s.refused = s.t.screen.stream(s.Conn, !s.inbound)
