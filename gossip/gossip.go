@@ -57,7 +57,7 @@ func newRoster(s *settings) *roster {
 	return r
 }
 
-// maxUnlisted is how many members there may be that Options.Known does not confirm. They may be
+// maxUnlisted is the largest number of members that Options.Known does not confirm. They may be
 // new; a process with a copy of the arbiter's data can name any number of them.
 const maxUnlisted = 64
 

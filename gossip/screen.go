@@ -54,7 +54,7 @@ func highest(now time.Time) uint64 {
 	return 1<<20 + uint64(max(0, now.UnixMilli()-begin)/each)
 }
 
-// answered is how much lower the limit of suspect and dead messages is, in time.
+// answered is the distance of the limit of suspect and dead messages below the other one, in time.
 const answered = 30 * time.Second
 
 // packet returns the error in a packet.

@@ -41,7 +41,7 @@ const (
 	codeStranger              // tries again: the arbiter may not have listed the session yet
 )
 
-// refusal is why there is no stream, found by this side or told by the other.
+// refusal is the reason for no stream, found by this side or told by the other.
 type refusal struct {
 	code   byte
 	text   string

@@ -28,10 +28,10 @@ func newRhythm(send, hear time.Duration) rhythm {
 	return rhythm{send, min(max(send, hear), mostKeepalive)}
 }
 
-// tick is how often all streams are looked at.
+// tick returns the interval between two looks at all streams.
 func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time.Millisecond) }
 
-// dead is after how many ticks a stream is dead.
+// dead returns the number of ticks that make a silent or stalled stream dead.
 func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send) }
 
 // SetKeepalive replaces Options.Keepalive, where those of the other nodes differ. send, the

@@ -63,7 +63,7 @@ type Options struct {
 	// value. Default: 50 ms, so at most 1 s, and 5 s. At least 1 ms.
 	Retry time.Duration
 
-	// MaxQueue is how many bytes may wait for one peer before its stream is closed with
+	// MaxQueue is the number of bytes that may wait for one peer before its stream is closed with
 	// [ErrQueueFull], besides the frames of Handler.Up. The memory taken may be about three times
 	// as much. Default: 16 MiB. At least 64 KiB.
 	MaxQueue int

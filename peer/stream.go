@@ -196,7 +196,7 @@ func (s *Stream) Flush() {
 // frames.
 func (s *Stream) FlushSoon() { wake(s.t.soon) }
 
-// idle tells whether there is nothing to write, or another goroutine will. s.mu is held.
+// idle reports whether there is nothing to write, or another goroutine will. s.mu is held.
 func (s *Stream) idle() bool { return s.writing || s.batch || len(s.out) == 0 || s.err != nil }
 
 // Close closes the stream because of err; nil means [ErrClosed]. Only the first call

@@ -168,7 +168,7 @@ func (s *Stream) writer() {
 	}
 }
 
-// claim tells whether the stream's own goroutine has been made the writer.
+// claim reports whether the stream's own goroutine has been made the writer, once each time.
 func (s *Stream) claim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Stream) claim() bool {
 	return handed
 }
 
-// soonest is for how long FlushSoon may leave frames where they are.
+// soonest is the time that FlushSoon may leave frames where they are.
 const soonest = time.Millisecond
 
 // flushSoon is the goroutine behind FlushSoon. It is one for all streams, and looks at most once

@@ -25,8 +25,8 @@ type Hold struct {
 	Fence uint64
 }
 
-// A Place is that of a request in the queue of its key at the owner. A request that was granted or
-// given up meanwhile, or made again, has another one.
+// A Place is the place of a request in the queue of its key at the owner. A request that was
+// granted or given up meanwhile, or made again, has another one.
 type Place struct {
 	Epoch uint32 // of the ownership
 	Order uint64 // of the requests of the key, from 1
@@ -42,7 +42,7 @@ type Wait struct {
 	Holds  []Hold
 }
 
-// order is that of waits: those of equal age by their names.
+// order is the order of waits by age: those of equal age by their names.
 func order(a, b *Wait) int {
 	return cmp.Or(cmp.Compare(a.Began, b.Began), cmp.Compare(a.Process, b.Process), cmp.Compare(a.ID, b.ID))
 }

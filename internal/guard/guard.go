@@ -89,5 +89,5 @@ const (
 	Quantum    = true // a key that others want is handed over after a while (DESIGN.md, Quantum)
 )
 
-// Preempt is where another goroutine may run, which a simulation has to try.
+// Preempt marks a point where another goroutine may run. A simulation has to try that.
 func Preempt() {}

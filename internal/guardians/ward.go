@@ -27,7 +27,7 @@ type Pong struct {
 	Voted uint32
 }
 
-// Phase is where a session is in changing its guardians.
+// Phase is the progress of a session's change of guardians.
 type Phase byte
 
 // Phases.

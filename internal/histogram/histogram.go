@@ -23,7 +23,7 @@ type Histogram struct {
 const (
 	bucketBits = 6
 	bucketsPer = 1 << bucketBits                         // per power of two
-	Buckets    = (63-bucketBits)*bucketsPer + bucketsPer // Buckets is how many there are: enough for any duration
+	Buckets    = (63-bucketBits)*bucketsPer + bucketsPer // Buckets is the number of buckets: enough for any duration
 )
 
 // Bucket returns the number of a duration's bucket. They are in the order of their values; those
@@ -57,7 +57,7 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.Longest = max(h.Longest, other.Longest)
 }
 
-// Count is how many durations were recorded.
+// Count returns the number of recorded durations.
 func (h *Histogram) Count() (n int64) {
 	for _, in := range h.Buckets {
 		n += in

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Adoption is when holds are adopted, and when they are given back to their owners. An arbiter that
-// has been away is not to be met by everything that could be asked of it: by then most owners have
-// renewed their announcements.
+// Adoption has the times for the adoption of holds, and for their return to their owners. An
+// arbiter that has been away is not to be met by everything that could be asked of it: by then most
+// owners have renewed their announcements.
 type Adoption struct {
 	Silent bool          // the arbiter does not answer
 	Lead   time.Duration // how long before its deadline a hold is adopted while its owner is there

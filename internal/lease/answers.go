@@ -70,8 +70,8 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	return w
 }
 
-// notRequested is for a grant that no request of this node's is pending for, or that is doubtful. k
-// is the key if there is a request.
+// notRequested handles a grant without a pending request of this node's, or a doubtful one. k is
+// the key if there is a request.
 func (p *Partition) notRequested(l Link, f *peer.Frame, k *Key, doubtful bool, deadline time.Time, pongs uint64, now time.Time, fx *Effects) {
 	if h := p.table.keys[string(f.Key)]; h != nil && h.q.State() != handoff.Idle && h.hold.row.Identity == ours(f) {
 		p.vouched(l, h.hold, f.Epoch, deadline, pongs, now)

@@ -4,7 +4,7 @@ package lease
 
 import "time"
 
-// simulated tells whether transitions are compared with the tables of legal ones.
+// simulated reports whether transitions are compared with the tables of legal ones.
 const simulated = false
 
 // Illegal is not called.

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/handoff"
 )
 
-// simulated tells whether transitions are compared with the tables of legal ones.
+// simulated reports whether transitions are compared with the tables of legal ones.
 const simulated = true
 
 // Illegal is called with the description of an illegal state. A simulation of a core without one of

@@ -17,7 +17,7 @@ func (k *Key) Join(w *Waiter) {
 }
 
 // Busy reports whether a turn runs that a further caller has to wait for, if the partition is open.
-// own tells whether the key is this node's own.
+// own reports whether the key is this node's own.
 func (p *Partition) Busy(k *Key) (busy, own bool) {
 	return k != nil && k.q.State() == handoff.Turn && p.closing.ending == Open, k != nil && k.hold.source == SourceOwn
 }

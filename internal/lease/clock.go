@@ -10,10 +10,11 @@ type Moment = time.Duration
 // Unmeasured is no moment.
 const Unmeasured Moment = -1
 
-// WallEvery is for how long, of the time that the process runs, the wall clock is not read again.
+// WallEvery is the pause between two readings of the wall clock, of the time that the process runs.
 const WallEvery = time.Millisecond
 
-// Deadlines are when a hold lapses: the session's and the slot's, the earlier one by either clock.
+// Deadlines are those of a hold: the session's and the slot's. It lapses at the earlier one, by
+// either clock.
 type Deadlines struct{ Session, Slot time.Time }
 
 // Past reports whether one of them has passed.

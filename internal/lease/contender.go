@@ -25,8 +25,8 @@ type Contender struct {
 	paused  bool   // an owner needs time: see Redirect
 }
 
-// Block is how many tokens a hold asks the arbiter for. With 2^16, an epoch lasts for 2^16 holds in
-// a partition.
+// Block is the number of tokens that a request asks the arbiter for. With 2^16, an epoch lasts for
+// 2^16 holds in a partition.
 const Block = 1 << 16
 
 // behind is the place of a request at the arbiter, as far as it is known.
@@ -228,8 +228,8 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 	return 0, true
 }
 
-// FirstPause is how long a contender waits at first for a partition that changes hands; each time
-// by so much longer.
+// FirstPause is the first wait of a contender for a partition that changes hands. Each further one
+// is longer by as much.
 const FirstPause = 4 * time.Millisecond
 
 // Home is Redirect where the arbiter has named this node. It reports false if the node is to

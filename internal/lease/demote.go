@@ -62,7 +62,7 @@ func (p *Partition) MayGiveUp(epoch uint32) bool {
 }
 
 // EndDemote is called when Demote has been answered, or is given up. demoted tells that the arbiter
-// did it, and stale that it had been done; sent is when the last call was.
+// did it, and stale that it had been done; sent is the time of the last call.
 func (p *Partition) EndDemote(x Frozen, demoted, stale bool, sent, now time.Time, fx *Effects) {
 	if !guard.Freeze {
 		p.own = nil
@@ -170,7 +170,7 @@ func (p *Partition) freezeHold(k *Key, o *ownership, until time.Time) {
 	}
 }
 
-// leaveHome is for a hold that rested on this node's own partition, which is not served any more.
+// leaveHome freezes a hold that rested on this node's own partition, which is not served any more.
 func (p *Partition) leaveHome(h *hold, epoch uint32, until time.Time) {
 	step(&h.source, SourceFrozen, nextSources[:])
 	h.epoch, h.announced = epoch, until

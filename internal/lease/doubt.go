@@ -50,10 +50,10 @@ func (p *Partition) Doubtful(now time.Time, fx *Effects) (absent []fallback.Iden
 	return absent, lonely
 }
 
-// aloneSince returns from when a holder counts as out of reach whose stream has ended. Where it is
-// known soon whether its node is dead, the partition is given back when that should be known, and no
-// sooner: it stays if the node is dead. Nor is it within RetryEvery, in which there may be a stream
-// again.
+// aloneSince returns the time since when a holder without a stream counts as out of reach. Where
+// the death of its node is known soon, the partition is given back when that should be known, and
+// no sooner: it stays if the node is dead. Nor is it given back within RetryEvery: there may be a
+// stream again by then.
 func (p *Partition) aloneSince(l Link, now time.Time) time.Time {
 	heard := l.Heard()
 	if p.cfg.Death <= 0 || heard.IsZero() {

@@ -20,7 +20,7 @@ type Placement struct {
 	Outlook
 }
 
-// An Outlook is how the arbiter answers a Demote, as far as that is known before it is asked.
+// An Outlook is the arbiter's likely answer to a Demote, as far as it is known before the call.
 type Outlook struct {
 	Grace   bool      // nothing is demoted in Grace: the arbiter would refuse it
 	Silent  bool      // the arbiter has not answered the last call

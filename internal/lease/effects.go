@@ -49,7 +49,7 @@ func (p *Partition) Done() {
 	p.ordered = false
 }
 
-// again returns the memory of a list for the next event, unless it is that of many.
+// again returns the memory of a list for the next event, nil if it is long.
 func again(x []*Contender) []*Contender {
 	if cap(x) > 4 {
 		return nil
@@ -130,7 +130,7 @@ type Effects struct {
 	Absent   bool               // a holder is in the way that cannot be asked: is its session dead?
 }
 
-// A Cause is why a lock was lost.
+// A Cause is the reason of a lock's loss.
 type Cause uint8
 
 // The causes, with the numbers that they have in package coord.
@@ -168,7 +168,7 @@ type Rumor struct {
 	ID  fallback.Identity
 }
 
-// wakeUp is for a waiter that has its turn, or was refused.
+// wakeUp adds a waiter that has its turn, or was refused.
 func (fx *Effects) wakeUp(w *Waiter) {
 	if fx.Wake == nil {
 		fx.Wake = w

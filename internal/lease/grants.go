@@ -40,7 +40,7 @@ type parked struct {
 	try bool
 }
 
-// delegated is how many tokens an owner gives to another node with a key.
+// delegated is the number of tokens that an owner gives to another node with a key.
 const delegated = 1024
 
 // newGrants returns grants for a key that has none.
@@ -223,8 +223,8 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 }
 
 // grant gives the key to another node, if that has time enough to get a row for it. Else an owner
-// that is cut off from the arbiter or from that node would grant a hold in one moment, and its
-// holder would lose it in the next. If it reports false grantFirst sends a Moved frame.
+// without the arbiter, or without pings of that node, would grant a hold that its holder loses in
+// the next moment. If it reports false grantFirst sends a Moved frame.
 func (p *Partition) grant(k *Key, c claimant, now time.Time) bool {
 	if c.link.Down() {
 		return false

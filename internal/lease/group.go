@@ -222,7 +222,7 @@ func (p *Partition) denySize(c claimant, name string, of uint32) {
 	f.Flags, f.Count = FlagSize, of
 }
 
-// sizeError is why permits are not to be had of a key that has so many.
+// sizeError returns the error for permits of a key that has another number of them.
 func (p *Partition) sizeError(name string, of uint32) error {
 	key, m := fallback.Split(name)
 	return p.cfg.Size(key, m.Of, of)

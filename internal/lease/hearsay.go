@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// MaxRumors is how many are remembered. The others are found out later: by doubt (rule 13), and by
-// verify.
+// MaxRumors is the number of rumors that are remembered. The others are found out later: by doubt
+// (rule 13), and by verify.
 const MaxRumors = 1024
 
 // Freed: a message says that a hold was released at the arbiter (rule 9).

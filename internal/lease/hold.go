@@ -26,7 +26,7 @@ type hold struct {
 	pongs     uint64    // so many there were when the grant came: a later one may extend it, if its source is SourceOwner
 }
 
-// noHold is that of a key that has none. It is not to be written to.
+// noHold is the hold of a key that has none. It is not to be written to.
 var noHold hold
 
 // newHold returns a hold of one key.

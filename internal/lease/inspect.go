@@ -21,8 +21,8 @@ type Glance struct {
 	Given   time.Duration // since this node, the owner, gave the key to another node; 0: it did not, or has it back
 }
 
-// WalkAtOnce is how many keys and waiters a walk looks at without a rest: some 0.1 ms, and half a
-// millisecond where none of them is in the processor's cache.
+// WalkAtOnce is the number of keys and waiters that a walk looks at without a rest: some 0.1 ms,
+// and half a millisecond where none of them is in the processor's cache.
 const WalkAtOnce = 256
 
 // A pace counts the keys and waiters of a walk.
@@ -32,8 +32,8 @@ type pace struct {
 	over bool        // rest has returned false
 }
 
-// step is for one more key or waiter. After each WalkAtOnce of them comes a rest. It returns false
-// if the walk is to end.
+// step counts one more key or waiter, and rests after each WalkAtOnce of them. It returns false if
+// the walk is to end.
 func (x *pace) step() bool {
 	if x.n == WalkAtOnce {
 		x.n, x.over = 0, !x.rest()

@@ -8,8 +8,8 @@ import (
 
 // A hold lingers when its last turn has ended and no caller waits: this node keeps it for the next
 // caller. An owner's own goes on its shelf, until another key needs the place (unlock.go); another
-// one in the shell's list, for Options.Handoff.Linger (giveback.go). Here is how the next caller
-// gets its turn under it.
+// one in the shell's list, for Options.Handoff.Linger (giveback.go). The functions below give the
+// next caller its turn under it.
 
 // Lingers reports whether Reenter may grant the key. k may be nil.
 func (p *Partition) Lingers(k *Key) bool {

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// lastSeq is when an epoch's tokens begin to run out: the partition is demoted and taken again; and
-// noSeq when nothing is granted any more, nor is a key's next turn.
+// lastSeq begins the end of an epoch's tokens: the partition is demoted and taken again. From noSeq
+// on nothing is granted any more, nor is a key's next turn.
 const lastSeq, noSeq = 1 << 31, 1<<32 - 1<<16
 
 // serves reports whether this node may grant the partition's keys now (rule 1), as a rule by two

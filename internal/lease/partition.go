@@ -92,7 +92,7 @@ type closing struct {
 	waitFor Awaited // that contenders at the arbiter may wait for
 }
 
-// shelfSize is how many keys that no caller uses an owner keeps per partition. With them and two in
+// shelfSize is the number of unused keys that an owner keeps per partition. With them and two in
 // use a map is small: it has no tables, and entries come and go without allocation.
 const shelfSize = 6
 
@@ -222,9 +222,9 @@ func (p *Partition) ReleaseOf(key string, id fallback.Identity) fallback.Release
 	return fallback.Release{Partition: p.number, Key: key, Identity: id}
 }
 
-// AnnouncedEnds is when the last deadline that was announced at an epoch which this node has given
-// up has passed by any node's clock.
+// AnnouncedEnds returns the end of all deadlines that were announced at epochs which this node has
+// given up, by any node's clock.
 func (p *Partition) AnnouncedEnds() time.Time { return p.bounds.announcedEnds }
 
-// Ending returns how far Close has come.
+// Ending returns the progress of Close.
 func (p *Partition) Ending() Ending { return p.closing.ending }

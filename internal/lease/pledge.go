@@ -39,7 +39,7 @@ type Pledge struct {
 	session *Session
 }
 
-// pledgedFor is for how long callers that share a turn look at the clocks alone, at most. The
+// pledgedFor is the longest time that callers of a shared turn look at the clocks alone. The
 // partition has to learn often enough that the key is used.
 const pledgedFor = 50 * time.Millisecond
 

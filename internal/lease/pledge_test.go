@@ -48,7 +48,7 @@ func shared(t *testing.T, began time.Time, lasts time.Duration, callers *fakeSha
 	return p, turn, fence, x
 }
 
-// A pledge is for no longer than the wall clock need not be read, nor than the deadline.
+// A pledge lasts no longer than WallEvery, nor than the deadline.
 func TestPledge_Lasts(t *testing.T) {
 	began := time.Now()
 	for _, c := range []struct{ lease, until time.Duration }{{time.Minute, WallEvery}, {WallEvery / 2, WallEvery / 2}} {

@@ -70,7 +70,7 @@ var nextNamings = [...][]Naming{
 	NamedSurely:    {NamedElsewhere},
 }
 
-// An Ending is how far Close has come. It only moves on.
+// An Ending is the progress of Close. It only moves on.
 type Ending uint8
 
 // The endings of a partition.

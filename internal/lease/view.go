@@ -22,8 +22,8 @@ type View interface {
 	Adoption() Adoption
 }
 
-// A Route is where the callers of this node have to go for the keys of a partition. Its zero value
-// is the arbiter.
+// A Route is the way of this node's callers to the keys of a partition. Its zero value is the
+// arbiter.
 type Route struct {
 	Mine bool // this node should own the partition
 	Link Link // to the node that should

@@ -1,5 +1,5 @@
-// Package wire is where a simulation takes the place of the network between nodes. Package
-// gossiphost is for gossip.
+// Package wire lets a simulation take the place of the network between nodes. Package gossiphost is
+// for gossip.
 package wire
 
 import (
@@ -50,7 +50,7 @@ var (
 	// Use makes a *coord.Cluster use a Host.
 	Use func(cluster any, h Host)
 
-	// Clocks tells whether a [Clock] is looked at.
+	// Clocks reports whether a [Clock] is looked at.
 	Clocks bool
 
 	// Session tells the session of a *coord.Coordinator, and until when it is good by its own

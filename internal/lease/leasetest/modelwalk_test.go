@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model"
 )
 
-// modelWalks is how many walks of the model are replayed for each kind of fault.
+// modelWalks is the number of replayed walks of the model for each kind of fault.
 const modelWalks = 150
 
 // modelFaults are the faults of walks, by kind.

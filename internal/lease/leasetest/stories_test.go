@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// tick is how long a tick of the model is here.
+// tick is the duration of a tick of the model here.
 const tick = 5 * time.Second
 
 // A replay executes a story of package model on the core.

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// walks are how many seeds TestRandomWalks tries.
+// walks is the number of seeds that TestRandomWalks tries.
 const walks = 6000
 
 // TestRandomWalks lets two nodes do anything in any order, and cuts their stream. No key may have

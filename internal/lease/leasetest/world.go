@@ -22,7 +22,7 @@ var defaults = Times{TTL: 10 * time.Second, Margin: time.Second, Grace: 12 * tim
 
 const renewEvery, retryEvery, callTimeout = 2500 * time.Millisecond, 500 * time.Millisecond, time.Second
 
-// lease is for how long an answer of the arbiter counts.
+// lease returns the validity of an answer of the arbiter.
 func (x Times) lease() time.Duration { return x.TTL - x.Margin }
 
 // World is some nodes with one partition, and the arbiter's record of it.
@@ -136,7 +136,7 @@ const (
 	errSize     = reason("another number of permits")
 )
 
-// settles is for how long a deposed server may answer yet, as so much of Grace is left.
+// settles returns how long a deposed server may still answer, when so much of Grace is left.
 func (w *World) settles(left time.Duration) time.Duration {
 	x := w.Times
 	if left == 0 {
