@@ -9,10 +9,10 @@ import (
 // Max is the most guardians that a session may have (G1).
 const Max = 5
 
-// Quorum returns how many of n guardians have to promise to a valid session (G3), and how many have
-// to vote for its burial (G6). The two numbers are n+1 together, so a session that is valid can not
-// be buried. A session without guardians needs no promise, and no votes bury it: votes is 1, which
-// it never gets.
+// Quorum returns how many of n guardians must promise for a session to be valid (G3), and how many
+// must vote for its burial (G6). The two numbers are n+1 together, so a session that is valid can
+// not be buried. A session without guardians needs no promise, and no votes bury it: votes is 1,
+// which it never gets.
 func Quorum(n int) (promises, votes int) {
 	votes = n/2 + 1
 	promises = n + 1 - votes
