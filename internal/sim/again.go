@@ -39,7 +39,7 @@ func (n *node) returnsAt(addr string) {
 	}
 }
 
-// refuse resets what others have of a dead host's connections.
+// refuse resets the other ends of a dead host's connections.
 func (h *host) refuse() {
 	h.net.mu.Lock()
 	var its []*conn

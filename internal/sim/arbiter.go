@@ -26,7 +26,7 @@ type server struct {
 	servers int    // that there have been
 	books   *books // in the place of Memory: processes are observers
 
-	swap    sync.RWMutex     // held by calls while they are executed; protects what follows
+	swap    sync.RWMutex     // held by calls while they are executed; protects the fields below
 	deposed *fallback.Memory // the primary before, for nodes that still believe in it; nil: none does
 	apart   *fallback.Memory // the same, of the server of some partitions, which failed over by itself
 	since   time.Time        // when it became another server; zero: never since the namespace was new
@@ -39,7 +39,7 @@ type server struct {
 	ticked  time.Time        // when the servers' clocks stepped last
 	skewed  *int             // servers with another clock than the one before
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	rng  *rand.Rand
 	down bool // no node reaches it
 }
@@ -127,7 +127,7 @@ func (s *server) setDown(down bool) {
 	s.down = down
 }
 
-// describe tells what the arbiter knows of a key.
+// describe returns the arbiter's record and rows for a key, and its sessions, as text.
 func (s *server) describe(key string) string {
 	n := s.look
 	if s.books == nil {
@@ -168,7 +168,7 @@ type client struct {
 
 	misled atomic.Int64 // how often it took a deposed server for the present one
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	weather weather
 	rough   time.Time              // until when requests were lost, executed again, or late
 	dead    bool                   // the node is
@@ -218,7 +218,7 @@ type space struct {
 	fallback.Namespace
 	c    *client
 	mine sync.Map // IDs of the process's sessions
-	seen sync.Map // releases of what Rows and Waiters have told: the count of those that are made
+	seen sync.Map // releases of rows and waiters that it was told of: the count of those made
 }
 
 // deposed tells whether the node believes in the primary before.
@@ -247,7 +247,7 @@ func (n *space) of(m *fallback.Memory) fallback.Namespace {
 	return old
 }
 
-// calls notes what the node asks of the arbiter, when it does.
+// calls notes a request of the node to the arbiter, when the node sends it.
 func (n *space) calls(p uint32, e spec.Event) {
 	if !n.c.of.dead.Load() {
 		n.c.w.traces.step(p, e)

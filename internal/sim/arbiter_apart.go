@@ -10,7 +10,7 @@ import (
 // ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
 func ofOther(p uint32) bool { return p%2 == 1 }
 
-// failoverPart makes the server of some partitions another one, with what the snapshot has of them.
+// failoverPart makes the server of some partitions another one, with their data of the snapshot.
 // The one before goes on, for those clients that are told to believe in it.
 func (s *server) failoverPart(to *fallback.Snapshot) {
 	s.swap.Lock()
@@ -32,7 +32,7 @@ func (s *server) failoverTable(to *fallback.Snapshot) {
 	s.tabled[0], s.tabled[1] = time.Now(), s.tabled[0]
 }
 
-// fail makes all servers others, with what the snapshot has. Each fails over by itself, if there
+// fail makes all servers others, with the data of the snapshot. Each fails over by itself, if there
 // are two.
 func (w *world) fail(to *fallback.Snapshot) {
 	if !w.cfg.Spread {
@@ -66,11 +66,10 @@ func (n *space) believes() believes {
 	return believes{w.deposed, w.table, w.apart && !w.deposed && n.c.s.books == nil}
 }
 
-// elsewhere tells whether what concerns a partition goes to another server than what concerns the
-// sessions.
+// elsewhere reports whether a partition's calls go to another server than the sessions' calls.
 func (b believes) elsewhere(p uint32) bool { return ofOther(p) && (b.apart || b.table && !b.deposed) }
 
-// about is at of what concerns a partition. old says that it is a server before.
+// about is at for a partition's calls. old says that it is a server before.
 func (n *space) about(p uint32) (at fallback.Namespace, old bool) {
 	return n.believing(n.believes(), p)
 }

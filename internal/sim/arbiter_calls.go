@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// fate is what happens to one call.
+// fate is the outcome of one call.
 type fate struct {
 	there, back   time.Duration
 	lost, unheard bool
@@ -37,7 +37,8 @@ func (c *client) fate() fate {
 	return f
 }
 
-// through makes a call. What was sent is executed although no caller waits for the answer any more.
+// through makes a call. A request that was sent is executed although no caller waits for the answer
+// any more.
 func through[T any](c *client, ctx context.Context, do func(context.Context) (T, error)) (none T, err error) {
 	c.clock.wait()
 	defer c.clock.wait()
@@ -69,7 +70,7 @@ func through[T any](c *client, ctx context.Context, do func(context.Context) (T,
 	return v, err
 }
 
-// nothing is what a call gets that is not answered: at once, where connections are refused.
+// nothing returns the error of an unanswered call: at once, where connections are refused.
 func (c *client) nothing(ctx context.Context) error {
 	if c.w.cfg.Refused {
 		return errLost
@@ -78,7 +79,7 @@ func (c *client) nothing(ctx context.Context) error {
 	return errors.Join(errLost, ctx.Err())
 }
 
-// once tells of what is no request that a client library would send again.
+// once reports whether no client library would send the answered request again.
 func once(answer any) bool {
 	switch answer.(type) {
 	case fallback.Namespace, func():
@@ -87,7 +88,7 @@ func once(answer any) bool {
 	return false
 }
 
-// about is through for what concerns one partition.
+// about is through for a call about one partition.
 func about[T any](c *client, ctx context.Context, p uint32, do func(context.Context) (T, error)) (none T, err error) {
 	if c.away(p) {
 		return none, c.nothing(ctx)

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// each makes a call about many partitions, of which some may be out of reach.
+// each makes a call about many partitions. Some of them may be out of reach.
 func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) uint32, failed func(error) A, do func(context.Context, []Q) []A) []A {
 	answers := slices.Repeat([]A{failed(errLost)}, len(all))
 	var near []Q

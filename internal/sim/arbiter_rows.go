@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Rows implements [fallback.Lister]: processes clean up what others have left.
+// Rows implements [fallback.Lister]: processes clean up the rows that others have left.
 func (n *space) Rows(ctx context.Context, p []uint32) ([]map[string]fallback.Row, error) {
 	type rows struct {
 		of  map[string]fallback.Row
@@ -54,8 +54,8 @@ func (n *space) Waiters(ctx context.Context, p uint32, key string, most int) ([]
 // another goroutine.
 func (n *space) Prompt() bool { return n.c.w.cfg.Seed%3 > 0 }
 
-// cleans counts what the process removes of other sessions' that it was told of by Rows, or by
-// Waiters.
+// cleans counts the process's releases for other sessions, of holds that Rows or Waiters told it
+// of.
 func (n *space) cleans(all []fallback.Release) {
 	for _, r := range all {
 		if _, mine := n.mine.Load(r.Session); mine {

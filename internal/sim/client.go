@@ -92,7 +92,7 @@ func (s *start) lockAndUnlock(number int, rng *rand.Rand) {
 }
 
 // manner draws how a holder works: for how long, whether it stops when it is told that the lock is
-// lost, and for how long it goes on as a reader, if that is not negative.
+// lost, and for how long it reads afterwards. A negative down means that it does not read.
 func (s *start) manner(rng *rand.Rand, up func(time.Duration) time.Duration) (work time.Duration, heed bool, down time.Duration) {
 	step := s.n.w.t(20 * time.Millisecond)
 	work, down = step*time.Duration(rng.IntN(2)), -1
@@ -130,7 +130,7 @@ func (s *start) use(key string, l coord.Lock, called time.Time, hold *history.Ho
 	}
 	hold.See(func() bool { return g.ctx.Err() == nil })
 	w.h.write(key, g)
-	stop() // what comes now is the unlock's doing
+	stop() // an end from now on is the unlock's doing
 	if down >= 0 && s.downgrade(key, l, g, hold, down) {
 		return
 	}
@@ -145,7 +145,7 @@ func (s *start) watch(g *grant, hold *history.Hold) (stop func() bool) {
 	return context.AfterFunc(g.ctx, hold.Lost)
 }
 
-// unlock ends what was granted.
+// unlock ends a grant.
 func (s *start) unlock(key string, g *grant, hold *history.Hold, end func() error) {
 	call := hold.Unlock()
 	s.n.w.h.releasing(g)
@@ -164,7 +164,7 @@ func (s *start) unlock(key string, g *grant, hold *history.Hold, end func() erro
 }
 
 // downgrade makes a lock one for reading, and reads for a time. It reports false if the lock is
-// what it was.
+// unchanged.
 func (s *start) downgrade(key string, l coord.Lock, g *grant, hold *history.Hold, work time.Duration) bool {
 	w := s.n.w
 	ctx, cancel := context.WithTimeout(s.ctx, w.t(5*time.Second))

@@ -11,7 +11,7 @@ import (
 )
 
 // clock is a node's own: it may run fast or slow, and the node may stand still. Package coord looks
-// at it whenever it wants to know the time; what else a node does is delayed where it meets the
+// at it whenever it wants to know the time; a node's other actions are delayed where it meets the
 // network, the arbiter, and its clients.
 type clock struct {
 	begin time.Time
@@ -22,7 +22,7 @@ type clock struct {
 	jumps atomic.Int64 // when the wall clock stepped last, of the world: nanoseconds since begin
 	runs  atomic.Bool  // the node neither stands still nor is about to
 
-	mu    sync.Mutex // protects what follows, and runs
+	mu    sync.Mutex // protects the fields below, and runs
 	rng   *rand.Rand
 	until time.Time     // the node stands still
 	reads int           // after so many readings of the clock the node stands still; 0: not
@@ -35,8 +35,8 @@ func newClock(rate float64, seed1, seed2 uint64) *clock {
 	return c
 }
 
-// stand makes the node stand still, at once or when it has read its clock so many times: then that
-// is the moment between the check of a deadline and what is done because of it.
+// stand makes the node stand still, at once or after so many readings of its clock. Such a reading
+// lies between the check of a deadline and the action that depends on it.
 func (c *clock) stand(d time.Duration, reads int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +82,8 @@ func (n *node) step(by time.Duration) {
 	}
 }
 
-// jumped tells whether the wall clock stepped so short a time ago that the node may go by what it
-// has read before.
+// jumped reports whether the wall clock stepped so recently that the node may go by an earlier
+// reading.
 func (c *clock) jumped() bool {
 	at := c.jumps.Load()
 	return at != 0 && time.Since(c.begin)-time.Duration(at) <= 2*lease.WallEvery

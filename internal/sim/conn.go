@@ -22,11 +22,11 @@ type half struct {
 	timer  *time.Timer   // the reader has to look when it fires,
 	signal chan struct{} // or now; capacity 1
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	chunks   []chunk
 	last     time.Time // when the last chunk arrives
 	err      error     // the reader's, once the chunks are used up
-	now      bool      // the error comes before what is left
+	now      bool      // the error comes before the chunks that are left
 	deadline time.Time
 }
 
@@ -93,8 +93,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// reaches tells whether what is sent reaches the host that has the other one's address now, and its
-// answer comes back.
+// reaches reports whether data reaches the present host of the other end's address, and its answer
+// comes back.
 func (c *conn) reaches() bool {
 	n := c.here.net
 	n.mu.Lock()
@@ -120,7 +120,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// read returns what has arrived. If that is nothing, the timer fires when there may be something.
+// read returns the data that has arrived. If there is none, the timer fires when there may be some.
 func (h *half) read(b []byte, open bool) (m int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (c *conn) Close() error {
 	h := c.other.in
 	h.mu.Lock()
 	if h.err == nil {
-		h.err = io.EOF // after what is on its way
+		h.err = io.EOF // after the chunks on their way
 	}
 	h.mu.Unlock()
 	h.poke()

@@ -25,7 +25,7 @@ type task struct {
 	waits []*stay // the last one may go on
 	holds []*stay
 	all   []circle.Claim  // of one that locks all of them together, in this order: it waits for one and has others, as long as it waits
-	ctx   context.Context // that carries what such a task has, nil if none does
+	ctx   context.Context // that carries the locks of such a task, nil if none does
 }
 
 // A stay is a key that a task has, or waits for; or that some caller wants to write.
@@ -116,7 +116,7 @@ func (s *start) next(ctx context.Context, x *task, number int, key string, reads
 	return s.has(x, wants, w.h.granted(s, key, l, called), hold, l.Unlock)
 }
 
-// has notes that a task has a key, and returns what ends that.
+// has notes that a task has a key, and returns the function that ends that.
 func (s *start) has(x *task, key circle.Claim, g *grant, hold *history.Hold, unlock func() error) (end func()) {
 	h := s.n.w.h
 	h.mu.Lock()
@@ -206,8 +206,8 @@ func (h *judge) ends(had *stay) {
 	}
 }
 
-// toldOf checks the circle that a task was told of, if it was: there must have been a time at which
-// each task of it waited for the key, and had the one for which the task before it waited.
+// toldOf checks the circle that a task was told of, if it was: at some time each task of it waited
+// for its key, and had the key that the task before it waited for.
 func (h *judge) toldOf(x *task, err error) {
 	d, ok := errors.AsType[*coord.DeadlockError](err)
 	if !ok {
@@ -256,7 +256,7 @@ func (h *judge) toldOf(x *task, err error) {
 
 // behind reports whether a reader could have waited for another one as there was a writer: within
 // the time when all of the circle were there, or, in one process, since the other reader came. The
-// arbiter may have a writer in its queue until its session is dead, and says what it has there.
+// arbiter may have a writer in its queue until its session is dead, and names it until then.
 func (h *judge) behind(w, next coord.DeadlockWait, from, until time.Time) bool {
 	same := w.Session == next.Session
 	if same {
@@ -285,8 +285,7 @@ func (h *judge) wrote(key string, from time.Time) string {
 	return "counted from the last of them:" + text.String()
 }
 
-// in returns the task's wait and its hold by which it is part of a circle, nil for what is not
-// known.
+// in returns the wait and the hold that make the task part of a circle, nil for an unknown one.
 func (x *task) in(w coord.DeadlockWait) (parts [2]*stay) {
 	if x == nil || len(x.waits) == 0 {
 		return parts
@@ -311,7 +310,7 @@ func (x *task) in(w coord.DeadlockWait) (parts [2]*stay) {
 	return parts
 }
 
-// stuck returns what a task waits for, and has meanwhile, if it has waited for long enough.
+// stuck returns a task's wait with its present holds, if it has waited for long enough.
 func (x *task) stuck(within time.Duration) (w circle.Wait, ok bool) {
 	if len(x.waits) == 0 || x.by.dead.Load() {
 		return w, false
@@ -339,7 +338,7 @@ func (x *task) stuck(within time.Duration) (w circle.Wait, ok bool) {
 	return w, true
 }
 
-// carried returns the keys of which a context carries locks.
+// carried returns the keys whose locks a context carries.
 func carried(ctx context.Context) map[string]bool {
 	keys := make(map[string]bool)
 	for {

@@ -45,7 +45,7 @@ func TestCircles_BehindAWriter(t *testing.T) {
 	here := func() *start { return &start{client: &client{}} }
 	away := func() *start { return &start{client: &client{weather: weather{away: true}}} }
 	for name, x := range map[string]struct {
-		writer *stay // of the key for which the first task waits since second 3, and which the other one reads since second 1
+		writer *stay // of the key that the first task waits for since second 3, and that the other one reads since second 1
 		same   bool  // the tasks are of one process
 		bad    bool
 		named  *naming

@@ -22,7 +22,7 @@ func (l *timeline) at(t time.Time, do func()) {
 	l.events = slices.Insert(l.events, i, event{t, do}) // after those at the same time
 }
 
-// run does what comes before the end.
+// run executes the events before end, each at its time, and returns at end.
 func (l *timeline) run(end time.Time) {
 	for n := len(l.events); n > 0 && l.events[n-1].at.Before(end); n = len(l.events) {
 		e := l.events[n-1]
@@ -42,7 +42,8 @@ func (w *world) schedule(plan []Fault) {
 	w.times.run(w.begin.Add(time.Duration(w.cfg.Length) * w.cfg.TTL))
 }
 
-// after is for what ends a fault. Processes that are gone by then do not mind.
+// after schedules the end of a fault, or its next step. Processes that are gone by then do not
+// mind.
 func (w *world) after(d time.Duration, f func()) { w.times.at(time.Now().Add(d), f) }
 
 // inject begins a fault, if there is a node to suffer it.
@@ -176,9 +177,9 @@ func (w *world) inject(f Fault) {
 // here.
 func (w *world) answers() time.Duration { return w.cfg.TTL * 19 / 200 }
 
-// mislead makes a node take a deposed server for the present one, for as long as that answers, or
-// until it is misled by another one. In half of these faults its calls go to either one, as by
-// connections of before and after.
+// mislead makes a node take a deposed server for the present one. That lasts as long as the server
+// answers, or until another fault misleads the node. In half of these faults its calls go to either
+// one, as by connections of before and after.
 func (w *world) mislead(s *start, f Fault, set func(x *weather, is bool)) {
 	rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(f.At)+uint64(s.n.number)))
 	end, this := time.Now().Add(w.answers()), s.client.misled.Add(1)
@@ -198,8 +199,8 @@ func (w *world) mislead(s *start, f Fault, set func(x *weather, is bool)) {
 	flip(true)
 }
 
-// failover makes the arbiter what it was. Some nodes still believe in the one before for a while,
-// which is less than Q - T - M.
+// failover makes the arbiter another server by become. Some nodes still believe in the one before
+// for a while, which is less than Q - T - M.
 func (w *world) failover(become func(), f Fault) {
 	if w.hasty(f.Ahead) {
 		w.say("failover: not now")

@@ -10,8 +10,8 @@ import (
 )
 
 // forge sends messages that only the arbiter should send, ten times per tenth of a session's life
-// until the end. They name holds that are in force, as a stranger can know by listening to what is
-// published.
+// until the end. They name holds that are in force, as a stranger can know by listening to
+// published messages.
 func (w *world) forge(end time.Time) {
 	if time.Now().After(end) {
 		return
@@ -88,7 +88,7 @@ func rowsLost(i int) Config {
 		}
 		owner := w.nodes[0].start()
 		<-owner.ready
-		time.Sleep(20 * time.Second) // the holder offers what it has (rule 17)
+		time.Sleep(20 * time.Second) // the holder offers its holds (rule 17)
 		w.s.failover(nil, false)
 		time.Sleep(20 * time.Second)
 		w.forge(time.Now().Add(time.Second))

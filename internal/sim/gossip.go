@@ -25,14 +25,14 @@ type gossip struct {
 	meta   func() []byte
 	events memberlist.EventDelegate
 
-	mu     sync.Mutex // protects what follows, and orders the events
+	mu     sync.Mutex // protects the fields below, and orders the events
 	known  map[*gossip]*peerNews
 	over   bool
 	number uint64 // of the last statement about itself
 	last   []byte // which was this
 }
 
-// peerNews is what a node knows of another.
+// peerNews is a node's knowledge of another one.
 type peerNews struct {
 	number uint64 // of the statement that was heard last
 	silent time.Time
@@ -53,7 +53,7 @@ func (g *gossip) node(meta []byte) *memberlist.Node {
 	return &memberlist.Node{Name: g.name, Addr: net.IP(at.Addr().AsSlice()), Port: at.Port(), Meta: meta}
 }
 
-// hear is told what another node says of itself.
+// hear takes another node's statement about itself.
 func (g *gossip) hear(of *gossip, meta []byte, number uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,8 +196,8 @@ func (g *gossip) Shutdown() error {
 	return nil
 }
 
-// probe is what all nodes do all the time: a node that has not been heard for missedAfter is
-// dropped, and what was missed is told again. To be called every second or some.
+// probe is one round of all nodes' gossip: a node that has not been heard for missedAfter is
+// dropped, and missed statements are told again. To be called every second or some.
 func (n *network) probe(now time.Time) {
 	n.mu.Lock()
 	var all []*gossip

@@ -9,14 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/history"
 )
 
-// What clients of real coordinators have seen of all modes is what locks could do. With one more
-// hold in it, where another one is in force, it is not.
+// Locks allow the history of all modes that clients of real coordinators record. With one more hold
+// in it, beside one in force, they do not.
 func TestHistoriesOfAllModes(t *testing.T) {
 	r := simulate(t, Config{Seed: 1, TTL: 10 * time.Second, Nodes: 3, Clients: 4, Keys: 2, Think: 400 * time.Millisecond, Length: 12, History: true})
 	if len(r.Bad) > 0 {
 		t.Fatal(r.Bad)
 	}
-	// The first hold of each kind that was in force for some time, and what must not be beside it.
+	// The first hold of each kind that was in force for some time, and a hold that must not be
+	// beside it.
 	held := func(ops ...history.Op) (hold, seen history.Record) {
 		t.Helper()
 		for _, seen := range r.Records {

@@ -70,7 +70,8 @@ func (w *world) taken(e *executed, deposed bool, format string, args ...any) {
 	}
 }
 
-// granted is taken of what may come with an early end of Grace: once a deposed server is silent.
+// granted is taken for grants that may come with an early end of Grace: once a deposed server is
+// silent.
 func (w *world) granted(e *executed, deposed bool, format string, args ...any) {
 	least := w.s.grace
 	if w.cfg.Opened {
@@ -99,11 +100,11 @@ func (w *world) seen(partition, epoch uint32) {
 	w.latest[partition] = max(w.latest[partition], epoch)
 }
 
-// hasty tells whether some epoch is so far ahead of the arbiter's clock, by many transitions in a
-// row, that an arbiter that lost it would give it out again after Q: a limit of the protocol (see
-// DESIGN.md), from which nothing but more time protects. One more is for what a deposed primary
-// does. Epochs are seconds since 2000, when the time of a bubble begins. ahead is by how much the
-// clock is of the server that is to come.
+// hasty reports whether some epoch is far ahead of the arbiter's clock, by many transitions in a
+// row. An arbiter that lost it would give it out again after Q: a limit of the protocol (see
+// DESIGN.md), and only more time protects from it. One more is for a transition of a deposed
+// primary. Epochs are seconds since 2000, when the time of a bubble begins. ahead is the lead of
+// the next server's clock.
 func (w *world) hasty(ahead time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// What must not be is done here by hand, and has to be noticed (I5, I7).
+// A forbidden state is made here by hand, and has to be noticed (I5, I7).
 func TestInvariantsCanFail(t *testing.T) {
 	for name, x := range map[string]struct {
 		notices string
@@ -35,9 +35,9 @@ func TestInvariantsCanFail(t *testing.T) {
 	}
 }
 
-// rowless: an owner has left, and written the rows of its holders; one of which is removed. The
-// nodes cannot reach each other, so that the holder's does not own the partition at once, when no
-// row is needed.
+// rowless: an owner has left, and written the rows of its holders. With remove, one of them is
+// removed. The nodes cannot reach each other, so that the holder's does not own the partition at
+// once, when no row is needed.
 func rowless(w *world, remove bool) {
 	key, id, unlock := remoteHold(w)
 	for _, n := range w.nodes {

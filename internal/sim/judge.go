@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// judge is what the clients have seen of the locks, and judges it as it comes.
+// judge records the clients' observations of the locks, and judges them as they come.
 type judge struct {
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	keys   map[string]*past
 	grants int
 	writes int // to the resource
@@ -26,7 +26,7 @@ type judge struct {
 	breaks map[coord.Fence]bool // that Break was called for
 }
 
-// past is what is known of a key.
+// past is the known history of a key.
 type past struct {
 	holder  *grant // the last one
 	token   uint64 // its token
@@ -38,7 +38,7 @@ type past struct {
 // semaphore is how many permits each key has.
 const semaphore = 4
 
-// A use is what a reader has, or a caller with permits.
+// A use is a reader's lock, or a caller's permits.
 type use struct {
 	*grant
 	n int // permits; 0: it is a reader
@@ -60,7 +60,7 @@ type grant struct {
 }
 
 // newJudge returns one for sessions of that length. Processes that have stood still get some time
-// to notice what happened meanwhile.
+// to notice the events meanwhile.
 func newJudge(ttl time.Duration) *judge {
 	return &judge{keys: make(map[string]*past), breaks: make(map[coord.Fence]bool), begin: time.Now(), ttl: ttl, slack: ttl/4 + 50*time.Millisecond}
 }
@@ -177,8 +177,8 @@ func (h *judge) downgrading(g *grant) {
 	g.downgrades = true
 }
 
-// notDowngraded notes that a lock is what it was, or has been lost since: no reader may have been
-// let in while it was in force.
+// notDowngraded notes that a lock was not downgraded, or has been lost since: no reader may have
+// been let in while it was in force.
 func (h *judge) notDowngraded(key string, g *grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,9 +237,9 @@ func (h *judge) shares(key string, u *use) {
 	k.read = max(k.read, u.token)
 }
 
-// excused tells whether the holder cannot know that it has lost the lock, because its process
-// stands still or did so a moment ago, after Lock was called. No lock can help that: this is what
-// tokens are for.
+// excused reports whether the holder cannot know that it has lost the lock: its process stands
+// still or did so a moment ago, after Lock was called. No lock can help that: tokens are for this
+// case.
 func (h *judge) excused(g *grant) bool { return g.by.h.stoodSince(g.called, h.slack) }
 
 // releasing notes that the holder is about to unlock.

@@ -46,8 +46,8 @@ func TestJudge_ReadersOfADowngrade(t *testing.T) {
 	}
 }
 
-// A process that stood still for a moment has some time to notice what it has lost: its permits
-// count before, unless they have ended, and after that.
+// A process that stood still for a moment has some time to notice its losses: its permits count
+// before, unless they have ended, and after that.
 func TestJudge_PermitsOfAProcessThatStoodStill(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		h := newJudge(10 * time.Second)

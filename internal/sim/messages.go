@@ -10,8 +10,8 @@ import (
 // Mute implements [fallback.Mute].
 func (n *space) Mute() bool { return n.c.w.cfg.Mute || n.c.w.cfg.Observed }
 
-// Carry implements [fallback.Courier]. What a call has caused is known to its process when the call
-// has been answered.
+// Carry implements [fallback.Courier]. A process knows the effects of its call when the call has
+// been answered.
 func (n *space) Carry(send fallback.Sender) {
 	n.Namespace.(fallback.Courier).Carry(func(session string, m fallback.Message) {
 		f := n.c.fate()

@@ -56,8 +56,8 @@ var spared = map[string]string{
 // observed are guards of processes that are observers: each run has some.
 var observed = []string{"SameBeat", "BeatUnique", "GraceLook", "GraceAnew"}
 
-// traced are guards without which a run diverges from what package spec allows. ADR 0024 says which
-// others cannot, and what notices those.
+// traced are guards whose absence makes a run diverge from package spec. ADR 0024 names the others,
+// and the checks that notice those.
 var traced = []string{
 	"Absent", "Announced", "Covered", "Dead", "Downgrades", "Epoch", "Freeze", "Grace", "Hearsay", "Identity", "Import", "Lapse", "Listed",
 	"Modes", "OnItsWay", "Promised", "VoteLate", "Votes", "Waits",
@@ -84,7 +84,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestMutants_Diverge is TestMutants of what the specification is for.
+// TestMutants_Diverge is TestMutants for divergences from the specification.
 func TestMutants_Diverge(t *testing.T) {
 	for _, name := range traced {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +127,8 @@ func seek(t *testing.T, name, text string) (n int, found bool) {
 	return n, false
 }
 
-// unguarded is simulate of a core that lacks a guard: what its tables do not allow is one more
-// thing that goes wrong.
+// unguarded is simulate of a core that lacks a guard: a step that its tables do not allow is one
+// more failure.
 func unguarded(t *testing.T, cfg Config) Result {
 	var mu sync.Mutex // protects illegal
 	var illegal []string

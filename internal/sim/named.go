@@ -9,9 +9,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A naming is what the arbiter has said of a reader: that nothing but a request that came before it
-// is in its way. No caller may have that request any more: the arbiter's queue has it until its
-// process takes it out, or its session is known to be dead.
+// A naming is the arbiter's word to a reader that nothing but an earlier request is in its way. No
+// caller may have that request any more: the arbiter's queue has it until its process takes it out,
+// or its session is known to be dead.
 type naming struct {
 	reader    string // its session
 	ahead     fallback.Identity
@@ -30,7 +30,7 @@ func (h *judge) opens(session string, by *start) {
 	h.tasks.sessions[session] = by
 }
 
-// names notes that the arbiter tells a reader what it waits behind.
+// names notes the request that a reader waits behind, as the arbiter names it.
 func (h *judge) names(name string, a fallback.LockAnswer, reader string) {
 	if !a.Behind {
 		return
@@ -79,7 +79,7 @@ func (h *judge) behindRest(key, session string, from time.Time) bool {
 	})
 }
 
-// named tells what the arbiter has named before readers of a key, counted from a time.
+// named returns the last namings of a key as text, with times counted from a time.
 func (h *judge) named(key string, from time.Time) string {
 	var text strings.Builder
 	all := h.tasks.named[key]

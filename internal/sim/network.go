@@ -19,10 +19,10 @@ var (
 	errReset       = errors.New("sim: connection reset by peer")
 )
 
-// network is what connects the hosts. Each pair of hosts has a link that can be cut, in one
-// direction or in both.
+// network connects the hosts. Each pair of hosts has a link that can be cut, in one direction or in
+// both.
 type network struct {
-	mu      sync.Mutex // protects what follows; nothing blocks while it is held
+	mu      sync.Mutex // protects the fields below; nothing blocks while it is held
 	rng     *rand.Rand
 	hosts   map[string]*host // by address of the listener
 	cut     map[[2]*host]bool
@@ -43,13 +43,13 @@ func newNetwork(seed uint64) *network {
 type host struct {
 	net    *network
 	addr   string
-	accept chan *conn // what has been dialled
+	accept chan *conn // connections that were dialled
 	gone   chan struct{}
 	*clock
-	saw func(lease.Sight) // nil: what its node decides is not looked at
+	saw func(lease.Sight) // nil: its node's decisions are not looked at
 
 	wrote    atomic.Int64 // how often it has written to a connection
-	replaced atomic.Bool  // another host has its address, and resets what is sent to this one
+	replaced atomic.Bool  // another host has its address, and resets data that is sent to this one
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
@@ -64,7 +64,7 @@ func (h *host) Ended(err error) {
 	}
 }
 
-// Saw is told what the node decides, with the build tag simulation.
+// Saw takes a decision of the node, with the build tag simulation.
 func (h *host) Saw(x lease.Sight) {
 	if h.saw != nil {
 		h.saw(x)
@@ -88,7 +88,7 @@ func (n *network) newHostAt(addr string) *host {
 	return h
 }
 
-// passes tells whether what a sends arrives at b. n.mu is held.
+// passes reports whether data that a sends arrives at b. n.mu is held.
 func (n *network) passes(a, b *host) bool { return !a.dead && !b.dead && !n.cut[[2]*host{a, b}] }
 
 // setCut cuts or mends one direction.
@@ -135,7 +135,7 @@ func (h *host) die() {
 	}
 }
 
-// bury resets what is left of a dead host's connections, on its own side.
+// bury closes a dead host's own ends of its connections.
 func (h *host) bury() {
 	h.net.mu.Lock()
 	var mine []*conn
@@ -177,7 +177,7 @@ func (n *network) late() time.Duration {
 const usual = time.Millisecond
 
 // latency draws one. The usual ones are whole milliseconds, none among them, so that many things
-// happen at the same moment: each moment costs a simulation as much as what happens in it.
+// happen at the same moment: each moment costs a simulation as much as its events.
 func latency(r *rand.Rand, most time.Duration) time.Duration {
 	if most == usual {
 		return time.Duration(r.Int64N(3)) * time.Millisecond
@@ -250,11 +250,11 @@ func (h *host) Dial(ctx context.Context, to string) (net.Conn, error) {
 	}
 }
 
-// brief is what is not interrupted.
+// brief is the longest pause that is not interrupted.
 const brief = 3 * time.Millisecond
 
 func pause(ctx context.Context, d time.Duration) error {
-	if d <= brief { // what ctx limits takes longer
+	if d <= brief { // limits of ctx are longer
 		if d > 0 {
 			time.Sleep(d)
 		}

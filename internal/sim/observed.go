@@ -22,7 +22,7 @@ func (b *book) copied() *book { return &book{b.name, b.ahead, maps.Clone(b.recor
 
 // books are the server, and the one before, for nodes that still believe in it.
 type books struct {
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	now, old *book
 	servers  int
 	writes   int
@@ -32,7 +32,7 @@ func newBooks() *books {
 	return &books{now: &book{name: "book 0", records: make(map[string]fallback.Versioned)}}
 }
 
-// copied is what a replica has that stops following now.
+// copied returns the data of a replica that stops following now.
 func (b *books) copied() *book {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +67,7 @@ type view struct {
 	c *client // nil: the judge
 }
 
-// executed tells when a call was executed last, and at which server.
+// executed is the time of a call's last execution, and its server.
 type executed struct {
 	at, since time.Time // since: when that became the server
 	old       bool      // it is the one before
@@ -85,7 +85,7 @@ func executedIn(ctx context.Context) *executed {
 	return e
 }
 
-// orOld is old, or what is told of a call with observers.
+// orOld returns e.old for a call with observers, else old.
 func (e *executed) orOld(old bool) bool {
 	if e == nil {
 		return old

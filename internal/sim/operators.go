@@ -86,7 +86,7 @@ func (o *operator) call(name string, do func(context.Context) error) error {
 	return err
 }
 
-// asks asks what an operator can, of the process and of another one.
+// asks makes every query that an operator can, of the process and of another one.
 func (o *operator) asks() {
 	w, c := o.s.n.w, o.s.c
 	key, other := w.keys[o.rng.IntN(len(w.keys))], fmt.Sprint("node", o.f.Other)
@@ -195,14 +195,15 @@ func (w *world) gaveAway() {
 	}
 }
 
-// breaking notes that what has a token is going to be broken.
+// breaking notes that the lock or permits with a token are going to be broken.
 func (h *judge) breaking(token coord.Fence) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.breaks[token] = true
 }
 
-// broke notes that Break has said that what has the token is lost: its holder has been told before.
+// broke notes that Break has reported the loss of the lock or permits with the token: its holder
+// has been told before.
 func (h *judge) broke(key string, token uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

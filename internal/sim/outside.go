@@ -8,8 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// Outside counts what was done to a run from outside of its processes, other than faults of all
-// runs.
+// Outside counts interventions from outside of a run's processes, other than faults of all runs.
 type Outside struct {
 	Ticks  int // steps of servers' clocks
 	Skewed int // servers that took over with another clock than the one before, where it counts
@@ -17,7 +16,7 @@ type Outside struct {
 	Steps  int // of wall clocks of processes' hosts
 
 	Asked   int // operators' calls
-	Broken  int // of which Break took something away
+	Broken  int // Break calls that took something away
 	Drained int // processes that were drained
 }
 
@@ -65,8 +64,8 @@ func (cfg Config) more(r *rand.Rand, x addition) (all []Fault) {
 	}
 }
 
-// apartBy is how much the clocks of two servers may differ, at most: by M, of which the clocks of
-// nodes need what they drift by in T.
+// apartBy is the greatest difference between two servers' clocks: M, less the drift of nodes'
+// clocks in T.
 func (cfg Config) apartBy() time.Duration {
 	return (cfg.TTL/10 - time.Duration(cfg.Drift*float64(cfg.TTL))).Truncate(time.Millisecond)
 }

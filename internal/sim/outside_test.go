@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// What is done from outside is in a share of the runs, and the clocks of servers stay within what M
-// allows for.
+// Faults from outside are in a share of the runs, and the clocks of servers stay within the limits
+// of M.
 func TestPlan_FromOutside(t *testing.T) {
 	const runs = 400
 	has := make(map[kind]int)
@@ -92,7 +92,7 @@ func TestPlanFile_OfBefore(t *testing.T) {
 	}
 }
 
-// What is broken is lost before Break returns, and nothing else is.
+// A broken lock is lost before Break returns, and nothing else is.
 func TestJudge_Broken(t *testing.T) {
 	h := newJudge(4 * time.Second)
 	h.state = func(string) []string { return nil }

@@ -58,8 +58,8 @@ func settledAt(t *testing.T, net *network, a fallback.Arbiter, n int, o *coord.O
 	}
 }
 
-// Nodes that guard each other ask for a promise, and for how long the other one answers for its
-// grants, with one write, and answer both with one: each six times in Takeover.
+// Nodes that guard each other ask two questions with one write: for a promise, and how long the
+// other one answers for its grants. They answer both with one write: each six times in Takeover.
 func TestNodesPingEachOtherByOneWrite(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		net := newNetwork(1)

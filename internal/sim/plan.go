@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// kind is what a fault is.
+// kind is the kind of a fault.
 type kind string
 
 const (
@@ -32,7 +32,7 @@ const (
 	part     kind = "part"     // the server of some partitions, to an earlier state
 	again    kind = "again"    // a process, and it starts again at the same address under the same name
 	wall     kind = "wall"     // the wall clock of a process's host, alone
-	tick     kind = "tick"     // the clocks of all servers, to what the fault says
+	tick     kind = "tick"     // the clocks of all servers, to the fault's Ahead
 	ask      kind = "ask"      // an operator's questions
 	breaks   kind = "break"    // an operator's Break of a key
 	rotate   kind = "rotate"   // an operator's RotateSecret
@@ -40,7 +40,7 @@ const (
 	rewind   kind = "rewind"   // the arbiter, to earlier data under the same identity; never drawn: see docs/simulation.md
 )
 
-// kinds are what the plan is drawn from: what is there twice comes twice as often.
+// kinds are the pool that the plan is drawn from: a kind that is there twice comes twice as often.
 var kinds = []kind{cut, cut, alone, away, away, lossy, slow, crash, leave, still, still, failover, empty, down, reset, shard, late, forge, part, part}
 
 // Fault is something that is done to nodes, network or arbiter. Which of its fields count depends
@@ -52,10 +52,10 @@ type Fault struct {
 	Other int           // node
 	For   time.Duration // then it is mended
 	Late  time.Duration // latency, at most; how old the state is that a failover goes to; how late requests are executed again, at most
-	Share float64       // of what gets lost
+	Share float64       // that gets lost
 	Both  bool          // ways
 	Some  [8]bool       // partitions, or nodes
-	Reads int           // of the clock, after which the node stands still; 0: at once
+	Reads int           // of the clock until the node stands still; 0: at once
 	Ahead time.Duration // the clock of the server that takes over, of that of the world; by how much a wall clock steps
 }
 
@@ -126,7 +126,7 @@ func (f Fault) calls() string {
 	return ""
 }
 
-// ahead says of a failover what clock the new server has.
+// ahead returns a failover's text about the new server's clock, empty if that is not ahead.
 func (f Fault) ahead() string {
 	if f.Ahead == 0 {
 		return ""
@@ -143,7 +143,7 @@ func (f Fault) some() (list []int) {
 	return list
 }
 
-// plan draws the faults of a run. It depends on the seed only, not on what comes of them.
+// plan draws the faults of a run. It depends on the seed only, not on the effects of the faults.
 func (cfg Config) plan() []Fault {
 	all := cfg.drawn()
 	for i, x := range extra {

@@ -11,7 +11,7 @@ import (
 // savedRun is a run as it is written down, to be read by people and to be run again. Times are
 // since the beginning.
 type savedRun struct {
-	Failed  string       `json:"failed,omitempty"` // what was wrong, for readers
+	Failed  string       `json:"failed,omitempty"` // the failure, for readers
 	Seed    uint64       `json:"seed"`
 	TTL     span         `json:"ttl"`
 	Nodes   int          `json:"nodes"`
@@ -58,7 +58,7 @@ func (s *span) UnmarshalText(text []byte) error {
 	return err
 }
 
-// save writes a run down, one fault a line. What the seed says becomes a plan.
+// save writes a run down, one fault a line. If there is no plan, it writes the seed's plan.
 func (cfg Config) save(failed string) []byte {
 	if cfg.Plan == nil {
 		cfg.Plan = cfg.plan()
@@ -95,17 +95,17 @@ func (cfg Config) save(failed string) []byte {
 	return b.Bytes()
 }
 
-// Bounds of what load accepts: beyond them a run would not end for long, or there is nothing like
-// it.
+// Bounds of a plan that load accepts: beyond them a run would not end for long, or there is nothing
+// like it.
 const (
 	maxNodes, maxClients, maxKeys, maxLength = 32, 256, 256, 10_000
 	minTTL, maxTTL                           = time.Second, time.Hour
 	minTakeover, maxTakeover                 = time.Second, 8 * time.Second
-	minPing, maxPing                         = 100 * time.Millisecond, 1700 * time.Millisecond // what a coordinator accepts, if T were 10 s
+	minPing, maxPing                         = 100 * time.Millisecond, 1700 * time.Millisecond // a coordinator's bounds, if T were 10 s
 	longest                                  = 10_000 * time.Hour
 )
 
-// load reads what save has written, or what was made of it by hand.
+// load reads a plan that save has written, or an edited one.
 func load(text []byte) (cfg Config, err error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()

@@ -15,13 +15,13 @@ func TestPlanFile(t *testing.T) {
 		}
 	}
 	cfg := Random(1)
-	cfg.Plan = []Fault{} // nothing happens, which is not what the seed says
+	cfg.Plan = []Fault{} // nothing happens, unlike in the seed's plan
 	if got, err := load(cfg.save("")); err != nil || !reflect.DeepEqual(got, cfg) {
 		t.Errorf("%v\n%+v", err, got)
 	}
 }
 
-// What can be read can be written, and is the same when it is read again; and it is about nodes
+// A plan that can be read can be written, and is the same when it is read again. It is about nodes
 // that there are.
 func FuzzPlanFile(f *testing.F) {
 	for seed := range uint64(4) {

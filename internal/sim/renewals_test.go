@@ -20,7 +20,7 @@ import (
 type renewals struct {
 	*fallback.Memory
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	how   answers
 	sent  map[string]int // calls, by session
 	under map[string]int // those that are under way

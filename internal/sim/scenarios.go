@@ -85,8 +85,8 @@ var scenarios = []scenario{
 	{"Grace ends no later where openings are on all replicas of a server that does not fail over", 4, partOfTwo},
 }
 
-// noCircle: what nodes tell each other of waits is older than what they look for, and most tasks
-// read, with a writer between them at times only.
+// noCircle: the reports of waits that nodes send each other are older than the waits that they look
+// for. Most tasks read, with a writer between them at times only.
 func noCircle(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Clients: 6, Keys: 4, hasty: true, script: func(w *world) {
 		w.net.setLatency(time.Duration(i%3+1) * 100 * time.Millisecond)
@@ -116,7 +116,7 @@ func lateGrant(i int) Config {
 		cut(true)
 		var work sync.WaitGroup
 		var last [2]func()
-		work.Go(func() { // it gets what it wants, and then gives back what the other one wants
+		work.Go(func() { // it gets its key, and then gives back the key that the other one wants
 			last[0] = one.next(firstCtx, first, 0, reads, true)
 			ends[0]()
 		})
@@ -143,8 +143,8 @@ func (s *start) ownKey() string {
 	}
 }
 
-// shortHold: an owner that is about to lose its partition, as it does not reach the arbiter, grants
-// a key until then to a node that does not reach it either. That one must be told at that moment,
+// shortHold: an owner is about to lose its partition, as it does not reach the arbiter. It grants a
+// key until then to a node that does not reach it either. That node must be told at that moment,
 // and not when it looks the next time.
 func shortHold(i int) Config {
 	at := 7550*time.Millisecond - time.Duration(i%12)*50*time.Millisecond
@@ -260,9 +260,9 @@ func contend(w *world, held coord.Lock, other *start) {
 	_ = held.Unlock()
 }
 
-// slowClock: an owner with a clock that runs fast reaches no partition for so long that its
-// ownership lapses, but has its session, so it takes the partition back as soon as it can. By then
-// another node's hold must have lapsed, by a clock that runs slow.
+// slowClock: an owner with a fast clock reaches no partition until its ownership lapses. It has its
+// session, so it takes the partition back as soon as it can. By then another node's hold must have
+// lapsed, by a clock that runs slow.
 func slowClock(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, rates: []float64{1 + maxDrift, 1 - maxDrift}, script: func(w *world) {
 		time.Sleep(15*time.Second + time.Duration(i)*250*time.Millisecond) // the last ping was heard a while ago, or just now
@@ -410,14 +410,14 @@ func deadShard(i int) Config {
 
 const deadLocks = 300
 
-// lateReader: a node has a key for reading, and its readers take seats, each between one step and
-// the next of what gives the key to a writer. One that has found the hold before it was given back
-// must notice, or it reads beside the writer, or leaves without giving the hold back: then neither
-// gets the key again.
+// lateReader: a node has a key for reading, and its readers take seats. Each does so between two
+// steps that give the key to a writer. A reader that has found the hold before it was given back
+// must notice. Else it reads beside the writer, or leaves without giving the hold back: then
+// neither gets the key again.
 func lateReader(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)
-		w.net.setLatency(100 * time.Microsecond) // less than what a reader takes
+		w.net.setLatency(100 * time.Microsecond) // less than a reader takes
 		owner, other := w.nodes[0].now, w.nodes[1].now
 		key := owner.ownKey()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -12,7 +12,7 @@ import (
 )
 
 // The scenarios of a node that holds keys of an owner which it does not hear any more: it gets rows
-// for them before the time is over for which the owner has answered for them.
+// for them before the owner's last answer for them runs out.
 
 // cutFromOwner: the times are the defaults of a SessionTTL that is long, where the owner answers
 // for a small part of it.

@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
-// The scenarios of what a round is taken for that it is not: one of before, one for which all have
-// spoken, one of a table that has all sessions.
+// The scenarios of a round that is taken for another one: an earlier one, a complete one, one of a
+// table that has all sessions.
 
 // nextRound: the server of some partitions fails over, and that Grace ends early. It fails over
 // again, and has lost all. A node has keys, and has spoken for the first round, but does not reach
@@ -33,7 +33,7 @@ func nextRound(i int) Config {
 	}}
 }
 
-// answeredLate: a node takes keys just before a deposed server falls silent, and has the answers
+// answeredLate: a node takes keys just before a deposed server falls silent. It has the answers
 // when a pass could count, as a call may take longer than Margin. Then it reaches the new one only
 // for as long as such a pass needs, and again when the others could have ended Grace (E3).
 func answeredLate(i int) Config {
@@ -62,7 +62,7 @@ func answeredLate(i int) Config {
 
 // lostWithAll: the table of sessions is lost, with the one session that there is, which has keys of
 // the other server. A process starts then, so that the table has all sessions that renew there. The
-// other server fails over to what it had before (E8).
+// other server fails over to its earlier data (E8).
 func lostWithAll(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Opened: true, Spread: true, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)

@@ -20,9 +20,9 @@ func onTwo(of func(int) Config) func(int) Config {
 }
 
 // oneServer: the server fails over, to one that lacks the last moments. Processes without a cluster
-// want a key of each partition, and have it long before Q. There are no other clients, as the
-// judge, which looks at what they have, needs a longer Grace than the processes: one that it has
-// begun ends as a whole.
+// want a key of each partition, and have it long before Q. There are no other clients: the judge
+// looks at their locks, and needs a longer Grace than the processes. A Grace that it has begun ends
+// as a whole.
 func oneServer(i int) Config {
 	const most = 6 * time.Second // Q is 12 s
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2 + i%3, Keys: 1, Opened: true, apart: true, script: func(w *world) {
@@ -59,8 +59,8 @@ func oneServer(i int) Config {
 	}}
 }
 
-// holdAll has a node lock a key of some partitions. What it has is contended for by another one,
-// until it has lost it.
+// holdAll has a node lock a key of some partitions. Another one contends for each lock, until the
+// node has lost it.
 func holdAll(w *world, work *sync.WaitGroup, holder, other *start) {
 	for _, l := range holder.lockOther() {
 		work.Go(func() { inVain(w, l, other) })
@@ -70,8 +70,8 @@ func holdAll(w *world, work *sync.WaitGroup, holder, other *start) {
 // away cuts a node off from the arbiter.
 func (s *start) away(is bool) { s.client.set(func(x *weather) { x.away = is }) }
 
-// apartOnOne is a run with one server, of which script makes what it is about. A process leaves at
-// the end of each.
+// apartOnOne is a run with one server, and script makes its events. A process leaves at the end of
+// each.
 func apartOnOne(i int, script func(w *world, work *sync.WaitGroup)) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, Opened: true, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -98,8 +98,7 @@ func opensLate(i int) Config {
 	})
 }
 
-// seemsExpired: a replica lacks the last renewals, so a session has expired by what it has, and
-// lives.
+// seemsExpired: a replica lacks the last renewals. By its data a session has expired that lives.
 func seemsExpired(i int) Config {
 	return apartOnOne(i, func(w *world, work *sync.WaitGroup) {
 		replica := w.s.Snapshot()

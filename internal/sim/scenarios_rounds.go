@@ -108,9 +108,9 @@ func holdsOver(i int) Config {
 	}}
 }
 
-// unconfirmed: an owner has its session, but reaches none of its partitions, and no other node,
-// while the server of some of them fails over and has lost all. Others take these after Grace; it
-// must not go on granting their keys.
+// unconfirmed: an owner has its session, but reaches none of its partitions, and no other node.
+// Meanwhile the server of some of them fails over and has lost all. Others take these after Grace;
+// it must not go on granting their keys.
 func unconfirmed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -190,8 +190,9 @@ func failsTwice(i int) Config {
 	}}
 }
 
-// passesLate: as failsTwice, but the node that has keys finds what the second server lacks, and
-// reclaims it there, as it makes its pass. The others ask the first one yet, which lacks the same.
+// passesLate: as failsTwice, but the node that has keys finds them missing at the second server,
+// and reclaims them there, as it makes its pass. The others ask the first one yet, which lacks the
+// same.
 func passesLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -253,7 +254,8 @@ func (s *start) wants(work *sync.WaitGroup) {
 	}
 }
 
-// takes has a process ask for these keys for so long. Another one asks in vain for what it gets.
+// takes has a process ask for these keys for so long. Another one asks in vain for those that it
+// gets.
 func (s *start) takes(w *world, work *sync.WaitGroup, within time.Duration, other *start) {
 	for _, key := range onOther() {
 		work.Go(func() {
@@ -266,9 +268,9 @@ func (s *start) takes(w *world, work *sync.WaitGroup, within time.Duration, othe
 	}
 }
 
-// takesLate: a node takes keys at a deposed server for as long as that answers, and then reaches
-// neither the new one nor others for a while. At times the answers come late: after it could have
-// spoken, if it did not wait for them.
+// takesLate: a node takes keys at a deposed server while that answers, and then reaches neither the
+// new one nor others for a while. At times the answers come late: after it could have spoken, if it
+// did not wait for them.
 func takesLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, apart: true, script: func(w *world) {
 		time.Sleep(20 * time.Second)
@@ -296,7 +298,7 @@ func takesLate(i int) Config {
 }
 
 // letsGo: an owner gives a partition back at a deposed server, and a node that it has granted a key
-// does not hear of it: it relies on what was announced.
+// does not hear of it: it relies on the announced deadline.
 func letsGo(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -320,7 +322,7 @@ func letsGo(i int) Config {
 	}}
 }
 
-// leftAlone is what letsGo makes of owner and holder.
+// leftAlone is letsGo for a given owner and holder.
 func (w *world) leftAlone(owner, holder *node, i int) {
 	for _, n := range w.nodes {
 		if n != holder {
@@ -347,10 +349,10 @@ func (w *world) leftAlone(owner, holder *node, i int) {
 	}()
 }
 
-// demotesLate: an owner, with a key that a caller of its own has, gives the partition back at a
-// deposed server, just before that falls silent. So the row of that hold was written a moment ago
-// when the session looks at all that it has, and the new server has none. What the owner has
-// announced is over soon, so it speaks; but it reaches no partition then until Grace has ended.
+// demotesLate: an owner, with a key of its own caller, gives the partition back at a deposed
+// server, just before that falls silent. So that hold's row was written a moment ago when the
+// session looks at all its holds, and the new server has none. The owner's announced deadlines are
+// over soon, so it speaks; but it reaches no partition then until Grace has ended.
 func demotesLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 30 * time.Second, Nodes: 3, Keys: 1, script: func(w *world) {
 		time.Sleep(time.Minute)
@@ -364,7 +366,7 @@ func demotesLate(i int) Config {
 				w.h.say("Lock: %v", err)
 				return
 			}
-			n.now.reachNone() // so what it has announced is soon over
+			n.now.reachNone() // so its announced deadlines are soon over
 			time.Sleep(15500*time.Millisecond + time.Duration(i)*125*time.Millisecond)
 			var some [8]bool
 			some[n.number] = true

@@ -47,7 +47,7 @@ func takenUnasked(i int) Config {
 	}}
 }
 
-// deafened: what a node sends arrives, and nothing arrives at it. Its guardians get pings until it
+// deafened: a node's messages arrive, and nothing arrives at it. Its guardians get pings until it
 // ends, as it hears no promises.
 func deafened(i int) Config {
 	return takenOver(i, []int{2, 3, 5}[i%3], 1, "heard nothing", 2*takeoverD+takeoverSlack, func(w *world, n *node) {
@@ -74,8 +74,8 @@ func cutOff(i int) Config {
 	})
 }
 
-// killedOfTwo: one of two nodes is killed at some moment between two renewals of the other one,
-// which has to give its only guardian up in time.
+// killedOfTwo: one of two nodes is killed at some moment between two renewals of the other one. The
+// survivor has to give its only guardian up in time.
 func killedOfTwo(i int) Config {
 	return takenOver(i, 2, 1, "were killed", takeoverD+takeoverSlack, func(_ *world, n *node) {
 		time.Sleep(time.Duration(6+i) * 200 * time.Millisecond)
@@ -83,8 +83,8 @@ func killedOfTwo(i int) Config {
 	})
 }
 
-// killedAtTheNew: the arbiter loses its data, and learns in Grace what guardians the sessions have.
-// Then a node is killed.
+// killedAtTheNew: the arbiter loses its data, and learns in Grace the sessions' guardians. Then a
+// node is killed.
 func killedAtTheNew(i int) Config {
 	return takenOver(i, []int{2, 3, 5}[i%3], 1, "were killed at a new server", takeoverD+takeoverSlack, func(w *world, n *node) {
 		w.s.failover(nil, false)
@@ -94,7 +94,7 @@ func killedAtTheNew(i int) Config {
 }
 
 // silentByTurns: a node is cut off from one of its guardians, and from all others before it has
-// given that one up. What it sends arrives at the arbiter only, and nothing arrives at it. If it
+// given that one up. Its messages arrive at the arbiter only, and nothing arrives at it. If it
 // asked for a set without the first one then, its members would not know that they are in it.
 func silentByTurns(i int) Config {
 	return takenOver(i, 3, 1, "fell silent by turns", takeoverD+takeoverSlack, func(w *world, n *node) {
@@ -111,7 +111,7 @@ func silentByTurns(i int) Config {
 // could again the guardian stands still, and goes on after its promise has passed, a moment before
 // the next ping: the node sends those in the first moments of each half second. No node reaches the
 // arbiter, and another guardian dies: so the session needs the promises of the two that are left.
-// What the guardian does first is chance: that happens four times.
+// The guardian's first action is chance: that happens four times.
 func stoodStill(i int) Config {
 	return Config{Seed: uint64(i), TTL: 30 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, Usual: true, script: func(w *world) {
 		time.Sleep(30 * time.Second) // all have guardians
@@ -206,9 +206,9 @@ func sessionsOf(nodes []*node) (all []string) {
 	return all
 }
 
-// firstGuardian: a node that was alone goes by its lease. When another one has come, that is not
-// its guardian before what the first node relies on has passed (G7): then the first one is cut off,
-// and still goes by its lease.
+// firstGuardian: a node that was alone goes by its lease. Another one that has come is
+// not its guardian before the first node's deadlines have passed (G7): then the first one is cut
+// off, and still goes by its lease.
 func firstGuardian(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1}, script: func(w *world) {
 		first, second := w.nodes[0], w.nodes[1]
@@ -226,9 +226,9 @@ func firstGuardian(i int) Config {
 }
 
 // buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter.
-// Before their promises have passed, and before it waits for a whole second between two renewals
-// that fail, another server takes over, and records that the third one is its only guardian. The
-// two reach the deposed server, and bury the node there.
+// Another server takes over before their promises have passed, and before the node waits for a
+// whole second between two renewals that fail. It records that the third one is the node's only
+// guardian. The two reach the deposed server, and bury the node there.
 func buriedByTheDeposed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1, 1, 1}, script: func(w *world) {
 		time.Sleep(30 * time.Second)
@@ -344,7 +344,7 @@ func adoptedAtTheNew(i int) Config {
 }
 
 // renewsLate: a node with a slow clock stands still for almost its lease. Another server has taken
-// over when it renews. The others reach the deposed server, at which it has not.
+// over when it renews. The others reach the deposed server, where it has not.
 func renewsLate(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 3, Keys: 1, rates: []float64{1 - maxDrift, 1, 1}, script: func(w *world) {
 		time.Sleep(20*time.Second + time.Duration(i)*300*time.Millisecond)

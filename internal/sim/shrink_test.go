@@ -63,7 +63,8 @@ func shrink(t *testing.T, cfg Config, r Result, limit time.Duration) (Config, Re
 	return cfg, r
 }
 
-// class is what is wrong, without the particulars: its time is a number, and then comes a word.
+// class returns the kind of a failure, without the particulars: its time is a number, and then
+// comes a word.
 func class(r Result) string {
 	_, what, _ := strings.Cut(strings.TrimSpace(r.Bad[0]), " ")
 	word, _, _ := strings.Cut(strings.TrimSpace(what), " ")
@@ -73,7 +74,7 @@ func class(r Result) string {
 	return ""
 }
 
-// tell tells what has happened, in order, up to what went wrong first.
+// tell returns a run's events in order, up to the first failure, and then all failures.
 func tell(cfg Config, r Result) string {
 	var b strings.Builder
 	c := cfg

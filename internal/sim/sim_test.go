@@ -117,7 +117,8 @@ func TestSimulation(t *testing.T) {
 	all.outside(t)
 }
 
-// outside tells what only some runs have, and fails the test if none had it.
+// outside logs the counts that only some runs raise, and fails the test if no run has raised one of
+// them.
 func (t *total) outside(test *testing.T) {
 	for _, x := range []struct {
 		what  string
@@ -139,7 +140,8 @@ func (t *total) outside(test *testing.T) {
 	}
 }
 
-// traced tells what was compared with the specification, and fails the test if something never was.
+// traced logs the events that were compared with the specification, and fails the test if a kind of
+// them never was.
 func (t *total) traced(test *testing.T) {
 	var text strings.Builder
 	sum := 0
@@ -198,7 +200,7 @@ func runs(t *testing.T, begin time.Time) (all total) {
 	}
 }
 
-// What happened once, told by hand.
+// Events that happened once, told by hand.
 func TestScenarios(t *testing.T) {
 	if virtual.Race {
 		t.Skip("make test runs the scenarios without the race detector, which is on for random runs: they take ten times as long with it")

@@ -14,12 +14,12 @@ import (
 // told is how many events are told of a partition whose trace diverges.
 const told = 30
 
-// traces compares what a run does with package spec, which package model refines: one trace for
-// each partition.
+// traces compares a run's events with package spec, which package model refines: one trace for each
+// partition.
 type traces struct {
 	w *world
 
-	mu      sync.Mutex // protects what follows; it is taken with the mutexes of partitions held, and takes none but by TryLock
+	mu      sync.Mutex // protects the fields below; it is taken with the mutexes of partitions held, and takes none but by TryLock
 	parts   [partitions]trace
 	starts  map[string]*start // by session
 	events  [spec.Kinds]int   // that were compared
@@ -108,7 +108,7 @@ func (x *traces) step(p uint32, e spec.Event) {
 
 func (x *traces) stepLocked(p uint32, e *spec.Event) {
 	t := &x.parts[p]
-	if t.diverged || !wire.Clocks || x.w.cfg.apart { // nodes show what they decide with the build tag simulation only, and where they have a Cluster
+	if t.diverged || !wire.Clocks || x.w.cfg.apart { // nodes show their decisions with the build tag simulation only, and where they have a Cluster
 		return
 	}
 	x.events[e.Kind]++
@@ -143,7 +143,7 @@ func (x *traces) about(p uint32, kind spec.Kind, name string, row fallback.Row) 
 	}
 }
 
-// elsewhere is what a deposed primary has granted. The specification has one arbiter: it allows
+// elsewhere notes the grants of a deposed primary. The specification has one arbiter: it allows
 // that, and does not ask when.
 func (x *traces) elsewhere(p uint32, epoch uint32, session string, rows ...fallback.Row) {
 	x.mu.Lock()
@@ -162,7 +162,7 @@ var sights = map[lease.SightKind]spec.Kind{
 	lease.SightAccepts: spec.Accepted, lease.SightDrops: spec.Dropped,
 }
 
-// saw is what a node has decided.
+// saw notes a decision of a node.
 func (x *traces) saw(s *start, y lease.Sight) {
 	if s.dead.Load() {
 		return
@@ -178,7 +178,7 @@ func (x *traces) saw(s *start, y lease.Sight) {
 	defer x.mu.Unlock()
 	late := func() bool { return y.Until.Past(s.h.read()) } // the node stood still since it has read its clock: this is over
 	switch y.Kind {
-	case lease.SightServes: // with that it grants nothing but what is allowed below
+	case lease.SightServes: // with that it grants only in the cases below
 		if late() && s.h.holdsOld(x.w.begin) {
 			x.parts[y.Partition].Had[y.Epoch] = y.Session
 			delete(x.parts[y.Partition].Given, y.Epoch)
@@ -189,7 +189,7 @@ func (x *traces) saw(s *start, y lease.Sight) {
 			x.parts[y.Partition].Accepted[y.Row.Identity] = y.Row.Token
 			return
 		}
-	case lease.SightGrants: // it is sent late, and its node compares it with what the owner has announced
+	case lease.SightGrants: // it is sent late, and its node compares it with the announced deadline
 		if late() && s.h.holdsOld(x.w.begin) {
 			x.parts[y.Partition].Offers[y.Row.Identity] = y.Row.Token
 			return

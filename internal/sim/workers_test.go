@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// total is what some runs have shown.
+// total is the sum of some runs' results.
 type total struct {
 	Runs                         uint64
 	Took                         time.Duration // simulated
@@ -64,7 +64,7 @@ func inWorkers(t *testing.T, n int) (all total) {
 }
 
 // shift is how long a worker lives: the runtime of Go 1.26 forgets to free some 30 bytes whenever
-// the counter of a sync.WaitGroup in a bubble comes down to zero (synctest_disassociate), which is
+// the counter of a sync.WaitGroup in a bubble comes down to zero (synctest_disassociate). That is
 // 26 MB a minute. It counts for the limit of the memory, which leaves less and less of it to
 // garbage: after 20 minutes a run took more than twice as long.
 const shift = time.Minute
@@ -131,7 +131,7 @@ func (t total) report() {
 	_, _ = os.Stdout.WriteString("\n" + mark + string(line) + "\n")
 }
 
-// prepare is for what only some builds do before all tests.
+// prepare runs before all tests. Only some builds need it.
 var prepare = func() {}
 
 func TestMain(m *testing.M) {

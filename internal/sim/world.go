@@ -20,30 +20,30 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// Config is what a run is like.
+// Config describes a run.
 type Config struct {
 	Seed     uint64
-	TTL      time.Duration // of sessions: T, of which all other times are a part or a multiple
+	TTL      time.Duration // of sessions: T. All other times are parts or multiples of it
 	Nodes    int           // places where a node runs, again and again
 	Clients  int           // of each node
 	Keys     int           // that they lock
 	Think    time.Duration // between an unlock and the next lock, at most, if T were 10 s
-	Ping     time.Duration // how often nodes ask each other what they answer for, if T were 10 s; 0: the default
+	Ping     time.Duration // how often nodes ping each other, if T were 10 s; 0: the default
 	Takeover time.Duration // Cluster.Takeover, if T were 10 s; 0: off
 	Length   int           // of the time with faults, in T; then everything is mended, and 9 to 18 follow
 	Drift    float64       // by how much clocks run fast or slow, at most
 	Ends     bool          // by that much, not less
-	Plan     []Fault       // what happens; nil: what the seed says
+	Plan     []Fault       // the faults; nil: those of the seed
 	Logger   *slog.Logger  // of the coordinators; nil: silent
-	History  bool          // records what clients see
+	History  bool          // records the clients' observations
 	Mute     bool          // the arbiter delivers no messages: nodes carry them, where there is a stream
 	Observed bool          // the arbiter has no clock that counts: processes judge by their own ones. Then it delivers no messages, either
 	Opened   bool          // replicas have each session before it counts. The arbiter is one server
 	Spread   bool          // with Opened: some partitions are on a server of their own, as in a Redis Cluster
-	Usual    bool          // how often nodes renew and ask, and Takeover if it is on, are what they are by default
-	Refused  bool          // what does not reach the arbiter, or is not answered, fails at once
+	Usual    bool          // the intervals of nodes, and Takeover if it is on, have their defaults
+	Refused  bool          // a call that is lost or not answered fails at once
 
-	script func(*world)  // what happens instead
+	script func(*world)  // runs instead of the faults
 	apart  bool          // processes have no Cluster
 	blind  bool          // no process looks for circles
 	hasty  bool          // processes look for circles all the time, and clients do little but get into them
@@ -51,12 +51,12 @@ type Config struct {
 	rates  []float64     // of the nodes' clocks then, if they have clocks of their own
 }
 
-// Random returns what a run with that seed is like by default.
+// Random returns the default configuration of a run with that seed.
 func Random(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 3))
-	// What costs most is the number of nodes, each of which talks to each other one, and how often
-	// they do. So there are more of the small clusters, where most things that can go wrong do, and
-	// more that ask each other no more often than they must.
+	// The number of nodes costs most, as each talks to each other one, and how often they do. So
+	// there are more of the small clusters: most things that can go wrong do so there. There are
+	// also more that ask each other no more often than they must.
 	cfg := Config{
 		Seed: seed, TTL: []time.Duration{3, 10, 10, 30, 100, 100}[r.IntN(6)] * time.Second, Nodes: []int{2, 2, 3, 3, 4}[r.IntN(5)],
 		Clients: 1 + r.IntN(5), Keys: 1 + r.IntN(8), Think: []time.Duration{400, 1000, 2000}[r.IntN(3)] * time.Millisecond,
@@ -69,7 +69,7 @@ func Random(seed uint64) Config {
 	}
 	cfg.Spread = r.IntN(2) == 0 && cfg.Opened && !cfg.Observed
 	cfg.Refused = r.IntN(3) == 0
-	if cfg.Usual = r.IntN(6) == 0; cfg.Usual { // with a T for which they are no part of it
+	if cfg.Usual = r.IntN(6) == 0; cfg.Usual { // with a T that they are no part of
 		cfg.TTL = []time.Duration{25, 35, 60}[r.IntN(3)] * time.Second
 	}
 	return cfg
@@ -79,7 +79,7 @@ func Random(seed uint64) Config {
 // run, and the judge has looked at all of it before.
 const historyEvery = 4
 
-// maxDrift is half of what M allows for, which is a tenth of T.
+// maxDrift is half of the drift that M allows for, which is a tenth of T.
 const maxDrift = 0.05
 
 // t is a length of time that would be d if T were 10 s.
@@ -100,11 +100,11 @@ func (cfg Config) deadlocks() time.Duration {
 
 func (w *world) t(d time.Duration) time.Duration { return w.cfg.t(d) }
 
-// Result is what a run has shown.
+// Result is the outcome of a run.
 type Result struct {
 	Took   time.Duration // simulated
-	Story  []string      // what was done to the nodes, in order
-	Bad    []string      // what must not be
+	Story  []string      // actions on the nodes, in order
+	Bad    []string      // violations
 	Grants int
 	Writes int
 	Late   int // writes that the resource refused
@@ -159,7 +159,7 @@ type world struct {
 	faults  map[kind]int
 	outside Outside
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	starts []*start   // all that there have been
 	epochs map[won]string
 	dead   map[string]bool    // sessions that the arbiter buried
@@ -189,7 +189,7 @@ type start struct {
 	dead   atomic.Bool // it does not exist any more, whatever its goroutines believe
 
 	drained atomic.Bool // Drain has returned nil
-	leaving atomic.Bool // it gives back what it has, and grants nothing
+	leaving atomic.Bool // it gives back its locks, and grants nothing
 	ctx     context.Context
 	stop    context.CancelFunc
 	work    sync.WaitGroup // its clients
@@ -256,7 +256,7 @@ func Run(cfg Config) Result {
 	}
 }
 
-// state is what every process that does not stand still knows of a key.
+// state returns the views of a key by the arbiter and by every process that does not stand still.
 func (w *world) state(key string) []string {
 	lines := []string{w.s.describe(key)}
 	for _, n := range w.nodes {
@@ -379,7 +379,7 @@ func (w *world) ttl(n *node, s *start) time.Duration {
 	return w.cfg.TTL
 }
 
-// takeover returns what Cluster.Takeover is to be.
+// takeover returns a value for Cluster.Takeover.
 func takeover(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -399,7 +399,7 @@ func (n *node) crash() {
 	s.stop()
 	now := n.w.now()
 	n.w.log.Put(history.Record{Process: s.rec.Process, ID: 1 << 62, Op: history.Gone, Call: now, Return: now})
-	n.w.work.Go(func() { // what is left of it does no harm, and must end
+	n.w.work.Go(func() { // its last goroutines do no harm, and must end
 		<-s.ready
 		if s.c != nil {
 			ctx, cancel := context.WithCancel(context.Background())
