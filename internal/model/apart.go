@@ -29,7 +29,7 @@ type apart struct {
 	rec           [2]apartRecord // of the arbiters
 	node          [apartNodes]apartNode
 	last          [2]token // the highest that a node of each arbiter has accepted
-	acquires      uint8    // left, as what follows
+	acquires      uint8    // left, as the fields below
 	grants, moves uint8
 }
 
@@ -49,7 +49,7 @@ type apartNode struct {
 	from    uint8 // the owner that granted it, and one; 0: the arbiter
 }
 
-// Explore sees every state, or stops at the first violation, of which it returns a shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *Apart) Explore() (states int, broken string, story []string) {
 	type origin struct {
 		from int

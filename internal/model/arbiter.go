@@ -8,13 +8,14 @@ import (
 )
 
 // The arbiter's side is package fallback's: each operation makes a fallback.Partition or
-// fallback.Sessions of the state, runs the transition that the embedded arbiter runs, and reads
-// what it has become. A guard that is inside of a transition is taken away from without: by what it
-// is told, or by what is done to its result.
+// fallback.Sessions of the state, runs the transition that the embedded arbiter runs, and reads the
+// result. A guard that is inside of a transition is taken away from without: by another input, or
+// by a change of the result.
 
 const (
 	key = "k"
-	// epochZero is what epochs count seconds from (DESIGN.md): 2000-01-01, in Unix seconds.
+	// epochZero is the time that epochs count seconds from (DESIGN.md): 2000-01-01, in Unix
+	// seconds.
 	epochZero = 946684800
 	// epochsPerTick is how many seconds a tick has: more than there are transitions in one.
 	epochsPerTick = 16
@@ -126,7 +127,7 @@ func read(p *fallback.Partition, now int64) record {
 }
 
 // on runs an operation on the partition. It reports I6 if an epoch is given out that is not above
-// all before, and I7 if something is taken in Grace; what reclaims something takes nothing.
+// all before, and I7 if something is taken in Grace; a reclaim takes nothing.
 func (m *Model) on(s *state, takes bool, f func(fallback.Moment, *fallback.Partition)) {
 	now := m.moment(s)
 	if !m.has(Identity) && s.p.server != byNone {

@@ -10,8 +10,8 @@ import (
 
 // Blocks explores blocks of a semaphore's permits: how processes get them, share them among their
 // callers, make them smaller when others want permits, and give them back. The grantor's side is
-// package fallback's, as in a Model. What becomes of a hold over failures is the same as of any
-// other: a Model explores that, of one key's holds.
+// package fallback's, as in a Model. Failures affect a hold as any other: a Model explores that,
+// for one key's holds.
 //
 // Each process has one block at a time. Requests, answers, the words of the grantor that permits
 // are wanted, and releases take any time.
@@ -61,7 +61,7 @@ type blockOwner struct {
 	queued          bool   // it has reached the grantor, and waits there
 	granted         bool   // it was granted, and the answer is on its way
 	contended       bool   // the answer says that others wait
-	refused         bool   // what was asked for last, without AskAgain
+	refused         bool   // the last request, without AskAgain
 	back            string // holds that were given back, which the grantor is still to hear of
 }
 
@@ -92,8 +92,7 @@ func (m *Blocks) name(i int, number, n uint8) string {
 
 var blocksMoment = fallback.Moment{Now: 1000 * epochZero, Server: "now"}
 
-// Explore sees every state, or stops at the first one that must not be, of which it returns a
-// shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *Blocks) Explore() (states int, broken string, story []string) {
 	first := &blocks{p: new(fallback.Partition), left: m.Grants, crashes: m.Crashes, refusals: m.Refusals}
 	first.p.Format(blocksMoment, 0)
@@ -121,7 +120,7 @@ func (m *Blocks) Explore() (states int, broken string, story []string) {
 	return len(all), broken, story
 }
 
-// bad says what must not be in a state.
+// bad returns the violation in a state, empty if there is none.
 func (m *Blocks) bad(s *blocks) string {
 	var used uint8
 	for _, x := range s.x {
@@ -159,8 +158,7 @@ func (m *Blocks) reaches(s *blocks) (served bool) {
 	return served
 }
 
-// next makes the states that follow. Without callers, only what processes and the grantor do about
-// what there is.
+// next makes the states that follow. Without callers, only processes and the grantor act.
 func (m *Blocks) next(s *blocks, callers bool, emit func(*blocks, string)) {
 	for i := range s.x {
 		x := &s.x[i]
@@ -267,7 +265,7 @@ func (m *Blocks) shrink(x *blockOwner, i int) {
 
 func (m *Blocks) giveBack(x *blockOwner, i int) {
 	x.back += fmt.Sprintf("%s\t%d\n", m.name(i, x.number, x.size), x.request)
-	if x.ask > 0 { // what was asked for is given back, too
+	if x.ask > 0 { // the block asked for is given back, too
 		x.back += fmt.Sprintf("%s\t%d\n", m.name(i, x.number, x.ask), x.asks)
 	}
 	x.size, x.shut, x.ask, x.asks, x.queued, x.granted, x.contended, x.request, x.refused = 0, false, 0, 0, false, false, false, 0, false

@@ -36,8 +36,8 @@ func TestBurials(t *testing.T) {
 	}
 }
 
-// TestBurials_Wait: without its guard a session is buried while another node relies on what it
-// announced.
+// TestBurials_Wait: without its guard a session is buried while another node relies on its
+// announced deadline.
 func TestBurials_Wait(t *testing.T) {
 	for _, in := range []bounds{{faults: 1, crashes: 1}, {faults: 1, steps: 1}} {
 		m := in.model()

@@ -9,15 +9,16 @@ import (
 // fit below it.
 const base = 64
 
-// canonical renames what only differs by name: states that behave alike become one. So runs without
-// end have finitely many states, although epochs, tokens and requests are never used again.
+// canonical gives the same names to states that differ by name only: states that behave alike
+// become one. So runs without end have finitely many states, although epochs, tokens and requests
+// are never used again.
 func (m *Model) canonical(s *state) {
 	m.forget(s)
 	m.renumber(s)
 	s.reorder()
 }
 
-// reorder is what is left to be done once the nodes have other numbers.
+// reorder is the rest of the work once the nodes have other numbers.
 func (s *state) reorder() {
 	s.renameRequests()
 	if s.lates > 1 {
@@ -31,7 +32,7 @@ func (m *Model) rises() bool {
 	return m.Rewinds == 0 && m.has(Clock) && m.has(Identity) && m.has(GraceTakesNothing)
 }
 
-// forget drops what has no effect any more.
+// forget drops data without any further effect.
 func (m *Model) forget(s *state) {
 	if !s.copied {
 		s.replica = record{}
@@ -47,7 +48,7 @@ func (m *Model) forget(s *state) {
 				x.relA &^= bit(r)
 			}
 		}
-		// What is over at the arbiter is over here.
+		// An epoch that is over at the arbiter is over here.
 		if s.settled() && s.p.owner != j && !s.hasLate(j) {
 			x.quiet = 0
 			if x.never <= s.p.epoch {
@@ -102,7 +103,7 @@ func (s *state) forgetGrants(i, j uint8) {
 	}
 }
 
-// forgetFrozen drops what would tell j nothing.
+// forgetFrozen drops frames that would tell j nothing.
 func (s *state) forgetFrozen(i, j uint8) {
 	q := &s.streams[i][j]
 	x := &s.node[j]
@@ -222,9 +223,8 @@ func (m *Model) spent(s *state, x *message) bool {
 	return false
 }
 
-// renumber maps epochs to few numbers, and the numbers within an epoch as well. What is kept is the
-// order of all, and which follow directly on one another among those of this tick: the next one is
-// one more, or the clock.
+// renumber maps epochs to few numbers, and the numbers within an epoch as well. It keeps the order
+// of all, and direct succession among those of this tick: the next one is one more, or the clock.
 func (m *Model) renumber(s *state) {
 	var toks []token
 	add := func(t token) {
@@ -240,8 +240,8 @@ func (m *Model) renumber(s *state) {
 	toks = slices.Compact(toks)
 	m.toks = toks
 	to := m.to[:0]
-	// What is given out next is later than all there is: the record is the latest, or Grace comes
-	// first, and so the clock does.
+	// The next one given out is later than all that there are: the record is the latest, or Grace
+	// comes first, and so the clock does.
 	rises := m.rises() && len(toks) > 0
 	gap := uint16(2)
 	if rises {
@@ -323,7 +323,7 @@ func (s *state) tokens(f func(*token), epoch func(*uint16), counter func(e, seq 
 }
 
 func (s *state) renameRequests() {
-	var to [maxNodes + 1][8]uint8 // what they were is what they become
+	var to [maxNodes + 1][8]uint8 // their new numbers, by the old ones
 	var n [maxNodes + 1]uint8
 	rename := func(who uint8, req *uint8) {
 		if *req == 0 {

@@ -1,6 +1,6 @@
 package model
 
-// check looks for what must not be, in a state.
+// check looks for violations in a state.
 func (m *Model) check(s *state) {
 	holders, exclusive := 0, 0
 	holds := func(x *node) {

@@ -86,7 +86,7 @@ func TestDeepDowngrades(t *testing.T) {
 	}
 }
 
-// TestDeepGuards is for what takes long to go wrong.
+// TestDeepGuards is for a guard without which it takes long until something goes wrong.
 func TestDeepGuards(t *testing.T) {
 	needsDeep(t)
 	m := bounds{faults: 2, delays: 1, failovers: 1, lossy: true}.model()
@@ -99,8 +99,9 @@ func TestDeepGuards(t *testing.T) {
 	}
 }
 
-// TestDefences takes away what turns out to be a second defence: without it nothing goes wrong
-// within these bounds. If this fails, it has become a first one, and belongs to TestGuards.
+// TestDefences takes away guards that turn out to be second defences: without them nothing goes
+// wrong within these bounds. If this fails, the guard has become a first one, and belongs to
+// TestGuards.
 func TestDefences(t *testing.T) {
 	needsDeep(t)
 	for _, c := range []struct {

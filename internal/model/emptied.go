@@ -28,7 +28,7 @@ const (
 	NewGraceAnew                          // that Grace is another one each time: a process that counted the one before does not end it
 	MadeGrace                             // a partition that was made and has no record is lost: a Grace of its own begins
 	MadeAnew                              // that Grace has its full length, also while the table is in Grace
-	MadeFirst                             // what is in a record counts when the table tells that the partition was made
+	MadeFirst                             // a record's data count when the table tells that the partition was made
 )
 
 const (
@@ -53,7 +53,7 @@ type emptied struct {
 	attached  bool  // the newcomer
 	two       bool  // the key was granted while the holder has it in time
 	o         [rivals]emptiedObserver
-	wipes     uint8 // left, as what follows
+	wipes     uint8 // left, as the fields below
 	ticks     uint8
 }
 
@@ -62,7 +62,7 @@ type emptiedObserver struct {
 	partGrace, partSince uint8 // the same of the partition
 }
 
-// Explore sees every state, or stops at the first violation, of which it returns a shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *Emptied) Explore() (states int, broken string, story []string) {
 	type origin struct {
 		from int
@@ -186,7 +186,7 @@ func (m *Emptied) renew(was emptied, emit func(emptied, string)) {
 	emit(n, fmt.Sprintf("the holder renews, and looks at its row: it has the key: %t", n.holds))
 }
 
-// rival is what another process does.
+// rival makes the actions of another process.
 func (m *Emptied) rival(was emptied, i int, emit func(emptied, string)) {
 	name := [rivals]string{"the other process", "the newcomer"}[i]
 	n := was

@@ -2,7 +2,7 @@ package model
 
 import "testing"
 
-// explain explores a model, and logs the story of what it finds broken, which it returns.
+// explain explores a model, logs the story of a violation, and returns the violation.
 func explain(t *testing.T, m interface {
 	Explore() (states int, broken string, story []string)
 }) string {

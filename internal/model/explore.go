@@ -10,7 +10,7 @@ import (
 
 var seed = maphash.MakeSeed()
 
-// Result is what an exploration found.
+// Result is the outcome of an exploration.
 type Result struct {
 	States   int
 	Depth    int           // of the state that is farthest from the beginning
@@ -19,7 +19,7 @@ type Result struct {
 	Took     time.Duration //
 	Broken   string        // the invariant that does not hold, empty if all do
 	Story    []string      // how it comes to that, or to Stuck
-	Stuck    int           // states from which nothing can be granted any more (I8)
+	Stuck    int           // states where nothing can be granted any more (I8)
 }
 
 // explorer searches breadth-first, so the first violation has a shortest story.
@@ -134,7 +134,7 @@ func (x *explorer) search() (r Result) {
 }
 
 // story tells a shortest way to a state, without the names that canonical gives, which change on
-// the way. andOn adds the step that violates something, and leaves in broken what.
+// the way. andOn adds the step that violates something, and leaves the violation in broken.
 func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	var way []uint32
 	for ; id != 0; id = x.parent[id] {
@@ -177,7 +177,7 @@ func (x *explorer) story(id uint32, andOn bool) (lines []string) {
 	return lines
 }
 
-// progress is the graph of what happens without faults.
+// progress is the graph of the actions without faults.
 type progress struct {
 	from, to []uint32
 	good     []uint32 // states in which the key can be granted at once
@@ -190,7 +190,7 @@ func (p *progress) add(from, to uint32, granted bool) {
 	}
 }
 
-// stuck counts the states from which no grant can be reached, and returns the first.
+// stuck counts the states that can reach no grant, and returns the first.
 func (p *progress) stuck(states int) (n int, example uint32) {
 	start := make([]uint32, states+1)
 	for _, t := range p.to {

@@ -2,7 +2,7 @@ package model
 
 import "github.com/holdfast-go/holdfast/internal/model/spec"
 
-// faults makes what goes wrong, and what mends it.
+// faults makes faults, and their repairs.
 func (a *action) faults() {
 	for i := uint8(1); i <= a.Nodes; i++ {
 		x := &a.was.node[i]
@@ -48,7 +48,7 @@ func (a *action) faults() {
 }
 
 // clockSteps: the wall clock of a node steps forward past its deadlines. Its session is over by its
-// own clock, long before it is at the arbiter, and it demotes what it serves with its whole table.
+// own clock, long before it is at the arbiter, and it demotes its partition with its whole table.
 func (a *action) clockSteps(i uint8) {
 	n := a.begin()
 	x := n.node[i]
@@ -74,7 +74,7 @@ func (a *action) clockSteps(i uint8) {
 	a.fault(step, "$a's wall clock steps forward: its session is over, and it sends demote of epoch $t", i, 0, makeToken(x.own, 0))
 }
 
-// latePong: the answer to a ping waits on the stream, behind what came before.
+// latePong: the answer to a ping waits on the stream, behind earlier frames.
 func (a *action) latePong(i uint8) {
 	for j := uint8(1); j <= a.Nodes; j++ {
 		if a.was.linked(i, j) && a.was.node[j].from == fromOwner+i && a.was.budget[delay] > 0 {
@@ -86,8 +86,8 @@ func (a *action) latePong(i uint8) {
 	}
 }
 
-// failovers make the arbiter another server: with what the old one had, with what a replica had
-// when it stopped following, or with nothing.
+// failovers make the arbiter another server: with the old one's data, with a replica's data of when
+// it stopped following, or with nothing.
 func (a *action) failovers() {
 	if a.was.budget[failover] > 0 && a.Lossy {
 		if !a.was.copied {
@@ -126,8 +126,8 @@ func (a *action) another(n *state, p record) {
 }
 
 // buryEarly: the guardians of a session that is over have it buried, before it expires. Their
-// promises, by which deadlines that the session announced are bounded, have passed by then: package
-// takeover shows it.
+// promises bound the session's announced deadlines, and have passed by then: package takeover shows
+// it.
 func (a *action) buryEarly(i uint8) {
 	if !a.Takeover || a.was.expiry[i] <= 1 {
 		return

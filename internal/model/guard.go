@@ -1,7 +1,7 @@
 package model
 
 // A Guard is something that the protocol does so that nothing bad happens. Each can be taken away,
-// to see what does.
+// to see the failure without it.
 type Guard uint64
 
 // Guards of the arbiter.
@@ -25,21 +25,21 @@ const (
 
 	// Guards of time.
 	Margin       // leases end M before the arbiter's expiry (I3)
-	FromSend     // deadlines count from when what was acknowledged was sent (rule 1)
-	ClockAtGrant // a grant is checked against the clock, not by what a timer has set (rule 1)
+	FromSend     // deadlines count from the send of the acknowledged request (rule 1)
+	ClockAtGrant // a grant is checked against the clock, not by a timer's mark (rule 1)
 	SlotDeadline // an ownership lapses when the slot was not verified in time, though the session lives (rule 1)
-	Announced    // a hold without a row lasts until what its owner has announced (rule 7)
+	Announced    // a hold without a row lasts until its owner's announced deadline (rule 7)
 	LocalDeath   // a session that is dead by its own clock stays dead (rule 3)
 	LookInTime   // a hold ends at its deadline, also if the clock was to be looked at later (rule 1)
 
 	// Guards of nodes.
 	StopBeforeDemote  // nothing is granted after a demote was sent (rule 5)
 	FrozenTold        // holders are told first, and adopt (rule 5, I5)
-	UnservedWaits     // demote-unserved waits until what was announced has passed (rule 6)
+	UnservedWaits     // demote-unserved waits until the announced deadlines have passed (rule 6)
 	UnservedForswears // the epoch of an unserved record is never served, also if acquire's answer still comes (rule 6)
 	PendingIsHad      // a node asked about a hold has it also if its grant is on its way (rule 13)
-	ImportedStay      // a statement ends only what this owner granted itself (rule 12)
-	StreamGenerations // what is on its way on a stream that breaks is lost for good (rule 12)
+	ImportedStay      // a statement ends only holds that this owner granted itself (rule 12)
+	StreamGenerations // frames on their way on a stream that breaks are lost for good (rule 12)
 	VouchesForTable   // an owner answers for a hold that rests on its row only if that is in its table (rule 17)
 	SteppedRemote     // a session that a step of the clock ended demotes with others' holds (rule 4, I5)
 	SteppedCallers    // and with those of its own callers, that end when the arbiter counts it dead (rule 4)
@@ -47,12 +47,12 @@ const (
 	FreedGranted      // the row of a hold that the owner granted itself is not expected to be there
 	FreedVouched      // nor that of a hold that the owner answers for (rule 17)
 	FreedAsked        // one that was the owner leaves the row of a release to the holder (rule 9)
-	FrozenVouched     // what is frozen is what an owner answers for at an epoch, whatever the token's (rules 5, 17)
+	FrozenVouched     // a freeze goes by the epoch that the owner answers at, whatever the token's (rules 5, 17)
 	Witness           // older data than a node has seen are refused, and the arbiter is told: Grace begins (I2)
 	WitnessNamed      // a node compares also the record that names it, before it demotes that (I1)
 	WitnessNext       // a grant from older data has an epoch that is above the record's (I2)
 	SeenExpiry        // a session brings the expiry told last: a table with an earlier one is in Grace (I1)
-	BuryWaits         // a session is buried once what it promised and announced has passed (docs/takeover.md)
+	BuryWaits         // a session's burial waits for its promises and announced deadlines (docs/takeover.md)
 
 	// Guards of modes: a hold is granted only if the key's other holds let it in, and all of those
 	// are handed on.

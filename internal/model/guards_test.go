@@ -74,7 +74,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestSharedGuards is TestGuards of what lets no writer in beside a reader (I1).
+// TestSharedGuards is TestGuards for guards that let no writer in beside a reader (I1).
 func TestSharedGuards(t *testing.T) {
 	for _, c := range []struct {
 		off   Guard
@@ -119,7 +119,7 @@ func keep(t *testing.T, off Guard, r Result) {
 }
 
 // TestInvariants_CanFail takes a guard away, and expects a violation of each invariant that no user
-// sees by itself, told by its shortest story. What TestGuards expects is a violation of I1 or I2.
+// sees by itself, told by its shortest story. TestGuards expects a violation of I1 or I2.
 func TestInvariants_CanFail(t *testing.T) {
 	for _, c := range []struct {
 		of    Invariant
@@ -146,8 +146,8 @@ func TestInvariants_CanFail(t *testing.T) {
 	}
 }
 
-// TestProgress takes away what frees a key that is stuck, and expects states from which nothing can
-// be granted (I8).
+// TestProgress takes away guards that free a stuck key, and expects states where nothing can be
+// granted (I8).
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		off Guard

@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// holder makes what a node does as one that wants the key, or has it.
+// holder makes the actions of a node that wants the key, or has it.
 func (a *action) holder(j uint8) {
 	x := &a.was.node[j]
 	if x.want != wantNothing {
@@ -237,7 +237,7 @@ func (a *action) verifyHold(j uint8) {
 	}
 }
 
-// releases sends what was given back.
+// releases sends the releases of holds that were given back.
 func (a *action) releases(j uint8) {
 	x := &a.was.node[j]
 	for r := uint8(1); r <= a.Requests; r++ {

@@ -2,8 +2,8 @@ package model
 
 import "github.com/holdfast-go/holdfast/fallback"
 
-// late makes what late messages do: a request is executed, and its answer arrives or is lost; or an
-// answer arrives.
+// late makes the effects of late messages: a request is executed, and its answer arrives or is
+// lost; or an answer arrives.
 func (a *action) late() {
 	for k := range a.was.lates {
 		n := a.begin()

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Model is what is explored: bounds, times in ticks, and the guards that are taken away. It is
-// used by one goroutine at a time.
+// A Model is an exploration: bounds, times in ticks, and the guards that are taken away. It is used
+// by one goroutine at a time.
 type Model struct {
 	Nodes    uint8 // 1 to 3
 	Requests uint8 // of a node, that are in use at the same time: 1 to 5. Requests that are over do not count
@@ -19,7 +19,7 @@ type Model struct {
 	Lossy                                                                     bool  // a failover may lose everything, or the latest writes:
 	Lag                                                                       uint8 // so many of them
 
-	Back    uint8 // what goes back: BackRecord, BackSessions, or both
+	Back    uint8 // the data that go back: BackRecord, BackSessions, or both
 	Behind  uint8 // of the record at most so many changes are missing
 	Unaware bool  // the arbiter's data go back also where a node has not seen newer ones
 
@@ -30,11 +30,11 @@ type Model struct {
 	T, M, Q uint8 // expiry of sessions, margin, grace; in ticks
 
 	Without Guard     // guards that are taken away
-	Check   Invariant // what is checked; 0: everything
+	Check   Invariant // the checked invariants; 0: everything
 
 	Limit     int  // states to stop at; 0: none
 	Specified bool // each action is compared with package spec
-	Live      bool // look for states from which nothing can be granted any more (I8)
+	Live      bool // look for states where nothing can be granted any more (I8)
 
 	// Used again for each transition.
 	part    fallback.Partition
@@ -51,7 +51,7 @@ type Model struct {
 // An Invariant is one of the protocol's.
 type Invariant uint16
 
-// The invariants that are checked in every state. I4 is what guards are for, I8 is looked for when
+// The invariants that are checked in every state. I4 is a purpose of guards; I8 is looked for when
 // all states are known.
 const (
 	I1 Invariant = 1 << iota
@@ -61,7 +61,7 @@ const (
 	I6
 	I7
 
-	// Harm is what users of locks can see: two holders, or a token out of order.
+	// Harm is the violations that users of locks can see: two holders, or a token out of order.
 	Harm = I1 | I2
 )
 
@@ -160,13 +160,13 @@ func (a *action) begin() *state {
 	return &a.n
 }
 
-// done hands on what was made. Afterwards it has other names, and is not to be used.
+// done hands on the state that was made. Afterwards it has other names, and is not to be used.
 func (a *action) done(what string, i, j uint8, t token) {
 	a.follow()
 	a.emit(&a.n, event{what: what, a: i, b: j, t: t})
 }
 
-// fault is done for what uses up a fault. It is left out if there is none left.
+// fault is done for an action that uses up a fault. It is left out if there is none left.
 func (a *action) fault(kind int, what string, i, j uint8, t token) {
 	if a.n.faults == 0 || a.n.budget[kind] == 0 {
 		return
@@ -177,8 +177,8 @@ func (a *action) fault(kind int, what string, i, j uint8, t token) {
 	a.emit(&a.n, event{what: what, a: i, b: j, t: t, fault: true})
 }
 
-// follow counts what a replica has missed that stopped following. One that has missed too much is
-// of no interest.
+// follow counts the changes that a replica, or a backup, has missed since it was made. One that has
+// missed too much is of no interest.
 func (a *action) follow() {
 	if n := &a.n; n.copied && a.was.copied && n.p != a.was.p {
 		if n.lag++; n.lag > a.Lag {

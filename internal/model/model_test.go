@@ -44,8 +44,8 @@ func (b bounds) model() *Model {
 // nearest is how many states are explored with -short: those that are nearest to the beginning.
 const nearest = 1000
 
-// explore fails the test if an invariant does not hold, if an action is none that package spec
-// allows, or if there are states from which nothing can be granted any more.
+// explore fails the test if an invariant does not hold, or if package spec does not allow an
+// action. It also fails if there are states where nothing can be granted any more.
 func explore(t *testing.T, m *Model) Result {
 	t.Helper()
 	m.Specified = m.Rewinds == 0 // older data are granted from until a node notices: that is not specified

@@ -10,8 +10,8 @@ import (
 )
 
 // A Naming explores how two Redis servers come to their names (master_replid), after Redis's
-// replication.c, and what becomes of one key's lock when clients go from one server to the other.
-// The arbiter's side is package fallback's, as in a Model.
+// replication.c. It follows one key's lock when clients go from one server to the other. The
+// arbiter's side is package fallback's, as in a Model.
 //
 // Assumptions: a server that was deposed acknowledges nothing. It is promoted again only if it has
 // followed the other one meanwhile. A replication backlog that is not used outlives Grace
@@ -58,13 +58,13 @@ type namedRecord struct {
 type naming struct {
 	s                                            [2]redisServer
 	now                                          uint8 // the one that clients use
-	clock, lease                                 uint8 // lease: what is left of the holder's, by its own clock
+	clock, lease                                 uint8 // lease: the rest of the holder's, by its own clock
 	last                                         token // the highest that was given out
 	holder, names                                uint8
 	promotions, restarts, renames, grants, ticks uint8 // left
 }
 
-// Explore sees every state, or stops at the first violation, of which it returns a shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *Naming) Explore() (states int, broken string, story []string) {
 	type origin struct {
 		from int
@@ -229,7 +229,7 @@ func (n *naming) pass(ttl uint8) {
 	}
 }
 
-// restart is what loadDataFromDisk does: a name in the dump becomes the second one.
+// restart does as loadDataFromDisk: a name in the dump becomes the second one.
 func (n *naming) restart(s, peer *redisServer, data namedRecord) {
 	n.restarts--
 	now := redisServer{up: true, primary: true, run: n.fresh(), name: n.fresh(), rec: data, disk: s.disk}
@@ -240,7 +240,7 @@ func (n *naming) restart(s, peer *redisServer, data namedRecord) {
 	peer.linked = false
 }
 
-// follow is what PSYNC does: a replica of the same history keeps its name as the second one.
+// follow does as PSYNC: a replica of the same history keeps its name as the second one.
 func (n *naming) follow(c, o *redisServer) {
 	if !c.backlog {
 		n.takeName(c, true)
@@ -251,7 +251,7 @@ func (n *naming) follow(c, o *redisServer) {
 	o.name, o.rec, o.backlog, o.followed, o.linked = c.name, c.rec, true, true, true
 }
 
-// takeName is what a server does that makes a replication backlog or frees it.
+// takeName renames a server that makes a replication backlog or frees it.
 func (n *naming) takeName(s *redisServer, backlog bool) {
 	n.renames--
 	s.name, s.former, s.backlog = n.fresh(), 0, backlog

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Observed explores deaths by an observer's clock: the store has none. A session is a record with
-// a counter, its beat, that each renewal raises by compare-and-set. An observer declares the
-// session dead once it has seen the same beat for T + M by its own clock, by compare-and-set on
-// that beat. Then the key goes to another session. Bounds: renewals under way, renewals in all,
-// ticks.
+// Observed explores deaths by an observer's clock: the store has none. A session is a record with a
+// counter, its beat, that each renewal raises by compare-and-set. An observer that has seen the
+// same beat for T + M by its own clock declares the session dead, by compare-and-set on that beat.
+// Then the key goes to another session. Bounds: renewals under way, renewals in all, ticks.
 type Observed struct {
-	T, M     uint8 // ticks: the lease from the send, and what observers add
+	T, M     uint8 // ticks: the lease from the send, and the observers' margin
 	Renewals uint8 // in all
 	Late     uint8 // renewals that are under way at a time
 	Ticks    uint8
@@ -39,7 +38,7 @@ const (
 	observedMax = 3 // renewals under way
 )
 
-// observed is a state. Beats count from 1; what is not there is 0.
+// observed is a state. Beats count from 1; 0 is none.
 type observed struct {
 	beat     uint8 // of the record; 0: it was declared dead
 	dead     bool  // it was declared dead, and the key went to another
@@ -47,7 +46,7 @@ type observed struct {
 	lease    uint8 // ticks that are left to the session by its own clock
 	way      [observedMax]observedRenewal
 	o        [observers]observer
-	renewals uint8 // left, as what follows
+	renewals uint8 // left, as the fields below
 	ticks    uint8
 	fast     uint8
 	steps    uint8
@@ -62,11 +61,11 @@ type observedRenewal struct {
 type observer struct {
 	beat  uint8 // that it has seen last; 0: none
 	since uint8 // ticks, by its clock
-	going uint8 // the beat for which a declaration is under way; 0: none
+	going uint8 // the beat of a declaration that is under way; 0: none
 	ahead bool  // its wall clock stepped
 }
 
-// Explore sees every state, or stops at the first violation, of which it returns a shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *Observed) Explore() (states int, broken string, story []string) {
 	type origin struct {
 		from int

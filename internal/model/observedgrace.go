@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// ObservedGrace explores what a failover does to observers. The store runs each operation in one
-// step, and has no clock that counts. It loses what came after the copy, and Grace begins, which
-// has a beat, too: a process that has seen the Grace's beat for Q ends it by a compare-and-set.
-// Between two looks of an observer anything may happen, two failovers among it.
+// ObservedGrace explores the effects of a failover on observers. The store runs each operation in
+// one step, and has no clock that counts. It loses the changes after the copy, and Grace begins.
+// Grace has a beat, too: a process that has seen the Grace's beat for Q ends it by a
+// compare-and-set. Between two looks of an observer anything may happen, two failovers among it.
 type ObservedGrace struct {
-	T, M, Q   uint8 // ticks: the lease from the send, what observers add, Grace
-	Deposed   uint8 // ticks for which a deposed server acknowledges
+	T, M, Q   uint8 // ticks: the lease from the send, the observers' margin, Grace
+	Deposed   uint8 // a deposed server acknowledges for so many ticks
 	Renewals  uint8 // in all
 	Late      uint8 // renewals that are under way at a time, 2 at most
 	Failovers uint8 // in all
@@ -38,14 +38,14 @@ type graceStore struct {
 
 type graceState struct {
 	now, copy graceStore
-	acks      uint8 // ticks for which the deposed server still acknowledges
+	acks      uint8 // the deposed server still acknowledges for so many ticks
 	lease     uint8 // ticks that are left to the session by its own clock
 	dead      bool  // it was declared dead, and the key went to another
 	number    uint8 // of the renewal that was sent last
 	way       [2]graceRenewal
 	o         [observers]graceObserver
 	graces    uint8 // that began
-	renewals  uint8 // left, as what follows
+	renewals  uint8 // left, as the fields below
 	failovers uint8
 	ticks     uint8
 }
@@ -58,12 +58,12 @@ type graceRenewal struct {
 
 type graceObserver struct {
 	seen          graceStore
-	since, length uint8 // ticks for which it has seen the beat, and the Grace
-	declares      uint8 // the beat for which a declaration is on its way; 0: none
-	ends          uint8 // the Grace for which an end is on its way; 0: none
+	since, length uint8 // ticks since it first saw the beat, and the Grace
+	declares      uint8 // the beat of a declaration on its way; 0: none
+	ends          uint8 // the Grace of an end on its way; 0: none
 }
 
-// Explore sees every state, or stops at the first violation, of which it returns a shortest story.
+// Explore sees every state, or stops at the first violation and returns a shortest story of it.
 func (m *ObservedGrace) Explore() (states int, broken string, story []string) {
 	type origin struct {
 		from int
@@ -187,7 +187,7 @@ func (m *ObservedGrace) look(was graceState, i int, emit func(graceState, string
 	emit(n, fmt.Sprintf("%c sees beat %d, Grace %d", 'A'+i, was.now.beat, was.now.grace))
 }
 
-// act is what an observer concludes, and what comes of it, at any time later.
+// act makes an observer's conclusions, and their effects at any later time.
 func (m *ObservedGrace) act(was graceState, i int, emit func(graceState, string)) {
 	n := was
 	if x := &n.o[i]; x.declares == 0 && x.seen.beat != 0 && x.since >= m.T+m.M {

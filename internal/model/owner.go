@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/model/spec"
 )
 
-// owner makes what a node does with a partition: take it, serve it, give it back.
+// owner makes a node's actions on a partition: take it, serve it, give it back.
 func (a *action) owner(i uint8) {
 	x := &a.was.node[i]
 	if x.own == 0 {
@@ -44,8 +44,8 @@ func (m *Model) ownedUntil(x *node) uint8 {
 	return min(x.session, x.slot)
 }
 
-// since is what is left of a lease if its acknowledged request was sent so many ticks ago, 0:
-// nothing.
+// since returns the rest of a lease whose acknowledged request was sent so many ticks ago, 0:
+// nothing is left.
 func (m *Model) since(age uint8) uint8 {
 	if !m.has(FromSend) {
 		return m.lease()
@@ -96,8 +96,8 @@ func (a *action) buried(n *state, i, who uint8, g Guard) bool {
 	return a.has(EvictDead) && !n.node[i].cutS && a.isDead(n, i, who)
 }
 
-// serve is what a node does with the answer to acquire, that was sent so many ticks ago, when it
-// had seen a token.
+// serve handles the answer to an acquire that was sent so many ticks ago, when the node had seen a
+// token.
 func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, known token) {
 	x := &n.node[i]
 	epoch, all := uint16(got.Record.Epoch), rowsOf(got.Rows)
@@ -139,7 +139,7 @@ func (a *action) serve(n *state, i uint8, got fallback.Acquisition, age uint8, k
 	a.withdraw(x)
 }
 
-// grants makes what an owner gives.
+// grants makes an owner's grants.
 func (a *action) grants(i uint8) {
 	x := &a.was.node[i]
 	if a.has(ClockAtGrant) && !a.inTime(x) {
@@ -303,7 +303,7 @@ func (a *action) giveBack(i uint8) {
 	}
 }
 
-// demoted is what a node does with the answer to demote.
+// demoted handles the answer to demote.
 func (a *action) demoted(n *state, i uint8, all rowset, age uint8) {
 	x := &n.node[i]
 	if !a.has(StopBeforeDemote) && x.own != 0 {

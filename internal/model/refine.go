@@ -40,7 +40,7 @@ func listed(t rowset) (rows []fallback.Row) {
 // has granted itself.
 func (x *node) seenHold() bool { return x.holds() && (x.from != fromSelf || x.rowed) }
 
-// project is what package spec sees of a state.
+// project returns package spec's view of a state.
 func (m *Model) project(s *state) *spec.State {
 	p := spec.New()
 	p.Top = uint32(s.maxEpoch)
@@ -93,8 +93,8 @@ func tokenOf(t token) fallback.Token {
 	return fallback.MakeToken(uint32(t.epoch()), uint32(t.seq()))
 }
 
-// refines checks that an action is one that package spec allows: its events can happen in what that
-// sees of the state before, and what they lead to allows all that it sees of the state after does.
+// refines checks that package spec allows an action. Its events can happen in spec's view of the
+// state before. They lead to one that allows all of its view of the state after.
 func (m *Model) refines(before, after *state) {
 	var events []*spec.Event
 	for x := after.noted; x != nil; x = x.before {
@@ -112,7 +112,8 @@ func (m *Model) refines(before, after *state) {
 	}
 }
 
-// lacks tells what s does not allow that want does, or what they differ in that is in force.
+// lacks returns the entries that want allows and s does not, or a difference in entries that are in
+// force.
 func lacks(s, want *spec.State) string {
 	if len(s.Serving) != len(want.Serving) || len(s.Holds) != len(want.Holds) || len(s.Dead) != len(want.Dead) {
 		return fmt.Sprintf("%+v, %+v, %v, and in the model %+v, %+v, %v", s.Serving, s.Holds, s.Dead, want.Serving, want.Holds, want.Dead)

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// TestSpecifiedGuards takes guards away. Without each of them the model does what a rule of package
-// spec does not allow.
+// TestSpecifiedGuards takes guards away. Without each of them the model breaks a rule of package
+// spec.
 func TestSpecifiedGuards(t *testing.T) {
 	takes.Seconds(t)
 	for _, c := range []struct {

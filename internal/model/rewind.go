@@ -2,7 +2,7 @@ package model
 
 import "github.com/holdfast-go/holdfast/fallback"
 
-// A backup is what the arbiter had earlier: the record, and the table of sessions. It comes back
+// A backup is an earlier state of the arbiter: the record, and the table of sessions. It comes back
 // under the same identity.
 type backup struct {
 	made   bool
@@ -11,7 +11,7 @@ type backup struct {
 	expiry [maxNodes + 1]uint8
 }
 
-// What a backup has.
+// Parts of a backup.
 const (
 	BackRecord = 1 << iota
 	BackSessions
@@ -99,7 +99,8 @@ func (s *state) settled() bool {
 	return s.budget[failover] == 0 && s.p.server == byThis && (s.budget[rewind] == 0 || s.faults == 0)
 }
 
-// forgetSeen drops what could not be told from a backup, and the backup that does not come back.
+// forgetSeen drops tokens and expiries that reveal no backup, and the backup that does not come
+// back.
 func (m *Model) forgetSeen(s *state) {
 	final := s.budget[rewind] == 0 || s.faults == 0
 	if final {
@@ -153,8 +154,8 @@ func (m *Model) witness(s *state, i uint8, g Guard) (r fallback.Record) {
 	return r
 }
 
-// refuse tells the arbiter of what it has answered j. A grant uses up a token that j has seen, and
-// with it what tells that the data are older: then it is told of the next epoch.
+// refuse tells the arbiter that its answer to j is of older data. A grant uses up a token that j
+// has seen, and with it the evidence of older data: then the arbiter is told of the next epoch.
 func (m *Model) refuse(s *state, j uint8, ans fallback.LockAnswer) {
 	x := s.node[j]
 	if e := uint16(ans.Record.Epoch); ans.Verdict == fallback.Granted && m.has(WitnessNext) {
@@ -164,8 +165,8 @@ func (m *Model) refuse(s *state, j uint8, ans fallback.LockAnswer) {
 	s.node[j].seen = x.seen
 }
 
-// verifyKnown is Verify by i. An answer that may be of older data is compared with what the arbiter
-// says to that.
+// verifyKnown is Verify by i. If an answer may be of older data, the arbiter is told, and its
+// record in reply counts.
 func (m *Model) verifyKnown(s *state, i uint8) fallback.State {
 	st := m.verify(s)
 	if m.Rewinds == 0 {
@@ -180,7 +181,7 @@ func (m *Model) verifyKnown(s *state, i uint8) fallback.State {
 	return st
 }
 
-// outdated reports whether an answer to lock is of older data than what its node had seen.
+// outdated reports whether an answer to lock is of older data than its node had seen.
 func (m *Model) outdated(ans fallback.LockAnswer, known token) bool {
 	if m.Rewinds == 0 || !m.has(Witness) || ans.Record.Grace > 0 {
 		return false

@@ -47,7 +47,8 @@ func TestRewinds(t *testing.T) {
 	}
 }
 
-// TestRewinds_AreNotNoticed has what is not covered: a limit, which docs/protocol.md names.
+// TestRewinds_AreNotNoticed has the cases that are not covered: a limit, which docs/protocol.md
+// names.
 func TestRewinds_AreNotNoticed(t *testing.T) {
 	for _, c := range []struct {
 		name string

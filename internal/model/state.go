@@ -76,20 +76,20 @@ const (
 	fromOwner // and the owner's number: it has no row, or may have none
 )
 
-// What a node wants.
+// Wants of a node.
 const (
 	wantNothing = iota
 	wantArbiter // a request is at the arbiter
 	wantOwner   // and the owner's number: a request is at the owner
 )
 
-// node is one node. What counts the ticks that are left is 0 when it is past.
+// node is one node. A count of ticks that are left is 0 when it is past.
 type node struct {
 	life       uint8
 	cutS, cutP bool  // no call reaches the arbiter's session slot, the partition's slot
 	session    uint8 // ticks left of the session
 	look       uint8 // until the clock is looked at again; only without LookInTime
-	section    uint8 // ticks for which a lease of the dead session would have lasted, and its caller may act on it
+	section    uint8 // ticks that a lease of the dead session would have lasted, and its caller may act on it
 
 	// As an owner.
 	own   uint16 // epoch that is served, 0: none
@@ -109,9 +109,9 @@ type node struct {
 	req        uint8
 	tok        token
 	conf       uint8 // ticks left of the row's confirmation
-	ann        uint8 // ticks left of what the owner announced
+	ann        uint8 // ticks left of the owner's announced deadline
 	frozen     bool
-	at         uint16 // the epoch at which the owner answers for it
+	at         uint16 // epoch of the owner's answer for the hold
 	rowed      bool   // there may be a row, though it is not looked after any more
 
 	seen token // the highest that the arbiter has told of; only with Rewinds, as told
@@ -132,8 +132,8 @@ func (x *node) name(j uint8) uint8 { return name(j, x.shared) }
 
 func (x *node) holds() bool { return x.from != fromNobody }
 
-// takes reports whether a node accepts what it wants: it holds nothing, or the exclusive hold that
-// it gives back for that.
+// takes reports whether a node accepts a grant: it holds nothing, or the exclusive hold that it
+// gives back for that.
 func (x *node) takes() bool { return !x.holds() || x.down && !x.shared }
 
 // unwant is when a node wants nothing any more.
@@ -152,7 +152,7 @@ type frame struct {
 	tok             token // frozen, vouch: its epoch counts
 }
 
-// stream is what is on its way, in order.
+// stream is the frames on their way, in order.
 type stream struct {
 	n uint8
 	f [maxFrames]frame
@@ -175,7 +175,7 @@ const (
 type message struct {
 	kind, node, age uint8
 	dead            uint8 // acquire: the owner that was seen dead
-	known           token // what its node had seen when it was sent
+	known           token // its node's highest seen token when it was sent
 	epoch           uint16
 	row             row
 	shared          bool   // lock, adopt, reclaim: the row is of the shared name
@@ -220,7 +220,7 @@ type state struct {
 	budget   [kinds]uint8
 	faults   uint8 // all kinds together
 
-	noted *noted // what the last action has done, as package spec sees it; with Specified
+	noted *noted // the last action's events that package spec sees; with Specified
 }
 
 func bit(i uint8) uint8 { return 1 << i }

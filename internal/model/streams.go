@@ -1,6 +1,6 @@
 package model
 
-// stream makes what happens between an owner and another node.
+// stream makes the actions between an owner and another node.
 func (a *action) stream(i, j uint8) {
 	if i == j {
 		return
@@ -18,7 +18,7 @@ func (a *action) stream(i, j uint8) {
 	}
 }
 
-// deliver gives j what is first on the stream from owner i.
+// deliver gives j the first frame on the stream from owner i.
 func (a *action) deliver(i, j uint8) {
 	n := a.begin()
 	x := &n.node[j]
@@ -58,7 +58,7 @@ func (a *action) deliver(i, j uint8) {
 	}
 }
 
-// stated: owner i hears what j holds from it (rule 12).
+// stated: owner i hears of the holds that j has from it (rule 12).
 func (a *action) stated(n *state, i, j uint8) {
 	x, y := &n.node[i], &n.node[j]
 	for k, r := range x.table {
@@ -71,7 +71,7 @@ func (a *action) stated(n *state, i, j uint8) {
 	}
 }
 
-// cutOff is what both ends do when their stream is down.
+// cutOff makes both ends react when their stream is down.
 func (a *action) cutOff(n *state, i, j uint8) {
 	if a.has(StreamGenerations) {
 		n.streams[i][j], n.streams[j][i] = stream{}, stream{}

@@ -2,9 +2,9 @@ package model
 
 import "github.com/holdfast-go/holdfast/internal/model/spec"
 
-// tick is what happens when time passes: everything is nearer by a tick, what has lapsed ends by
-// its node's own clock, and all nodes that reach the arbiter renew, verify, and ping. So without
-// faults nothing ever lapses; what R is for is one tick.
+// tick is the passing of time. Everything is nearer by a tick, and lapsed things end by their
+// node's own clock. All nodes that reach the arbiter renew, verify, and ping. So without faults
+// nothing ever lapses; R is one tick.
 func (a *action) tick() {
 	n := a.begin()
 	n.clock += epochsPerTick
@@ -33,7 +33,7 @@ func less(x *uint8) {
 	}
 }
 
-// sooner is less for the arbiter's times, of which 1 is now.
+// sooner is less for the arbiter's times, where 1 is now.
 func sooner(x *uint8) {
 	if *x > 1 {
 		*x--
@@ -49,7 +49,7 @@ func (s *state) pass(m *Model) {
 		}
 		for j := range s.streams[i] {
 			for k := range s.streams[i][j].n {
-				if m.has(FromSend) { // else what was announced counts from when it arrives
+				if m.has(FromSend) { // else an announced deadline counts from its arrival
 					less(&s.streams[i][j].f[k].left)
 				}
 			}
@@ -71,7 +71,7 @@ func (s *state) arbiterPasses() {
 	}
 }
 
-// lapse ends what has lapsed.
+// lapse ends a node's session, ownership and hold if they have lapsed.
 func (a *action) lapse(n *state, i uint8) bool {
 	x := &n.node[i]
 	if x.life != alive {
@@ -143,8 +143,8 @@ func (a *action) refresh(n *state, i uint8) bool {
 	return true
 }
 
-// ping: j asks owner i for how long it answers for what it has granted. A node answers for all it
-// serves, and does not know which asker's question is about which partition.
+// ping: j asks owner i for how long it answers for its grants. A node answers for all it serves,
+// and does not know which asker's question is about which partition.
 func (a *action) ping(n *state, i, j uint8) {
 	y := &n.node[j]
 	if y.from == fromOwner+i && n.linked(i, j) && n.streams[i][j].n == 0 && !y.frozen {

@@ -12,8 +12,8 @@ type Step struct {
 	Holder uint8  // the node that holds the key afterwards, 0: none does
 }
 
-// Walk makes so many actions, each chosen at random from what the model allows, and returns them.
-// It ends early where an invariant is violated, and then returns which.
+// Walk makes so many actions, each chosen at random from those that the model allows, and returns
+// them. It ends early where an invariant is violated, and then returns which.
 func (m *Model) Walk(r *rand.Rand, steps int) (all []Step, broken string) {
 	m.rows, m.members = make(map[string]fallback.Row), make(map[string]fallback.Member)
 	s := *m.initial()

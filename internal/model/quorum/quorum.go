@@ -1,7 +1,7 @@
 // Package quorum explores every state of a register over independent servers that may forget:
 // docs/quorum.md. It is CASPaxos (D. Rystsov, "CASPaxos: Replicated State Machines without logs",
-// 2018), to which is added what is done with a server that has lost data: its answers do not count
-// until it is admitted again, in a new epoch. Epochs are the first part of each ballot.
+// 2018), with a rule for a server that has lost data: its answers do not count until it is admitted
+// again, in a new epoch. Epochs are the first part of each ballot.
 package quorum
 
 import (
@@ -36,11 +36,11 @@ type Guard uint16
 const (
 	Marked      Guard = 1 << iota // a server that has forgotten answers nothing until it is admitted
 	Others                        // to admit a server, a majority of the servers is asked without it
-	WrittenBack                   // what they have is accepted by them again before it is admitted
-	NewEpoch                      // it is admitted in an epoch after all that they know, of which they are told first
+	WrittenBack                   // they accept their values again before it is admitted
+	NewEpoch                      // it is admitted in an epoch after all that they know, and they are told of it first
 	Established                   // an epoch is used once a majority knows of it
 	SameStart                     // it is admitted only if it has not forgotten again meanwhile
-	Promises                      // a server refuses what has a lower ballot than it has promised, or is of an earlier epoch
+	Promises                      // a server refuses a lower ballot than it has promised, or one of an earlier epoch
 	Highest                       // of the values that were accepted, that of the highest ballot counts
 	Compares                      // a swap looks at the value that it finds
 )
@@ -54,7 +54,7 @@ var Guards = []Guard{Marked, Others, WrittenBack, NewEpoch, Established, SameSta
 
 func (m *Register) has(g Guard) bool { return m.Without&g == 0 }
 
-// cell is what a server keeps of the record.
+// cell is a server's copy of the record.
 type cell struct {
 	promised, ballot, value uint8 // 0: none
 }
@@ -86,7 +86,7 @@ type proposer struct {
 	asked    uint8 // servers that have got the message of this stage
 	promised uint8 // servers that have promised the ballot
 	accepted uint8
-	best     cell  // of what they had accepted
+	best     cell  // of the cells that they had accepted
 	value    uint8 // that it wants accepted
 	target   uint8 // of the admitter: the server
 	start    uint8 // of the admitter: the target's
@@ -149,7 +149,7 @@ func (m *Register) Explore() (r Result) {
 // votes reports whether the answers of a server count.
 func (m *Register) votes(x *server) bool { return x.epoch != 0 || !m.has(Marked) }
 
-// check looks at what any majority that answers would tell. A value that was acknowledged, or read,
+// check looks at the answer of any majority that answers. A value that was acknowledged, or read,
 // is there, or the one that was swapped for it.
 func (m *Register) check(s *state) string {
 	if s.told&2 != 0 && s.told&4 != 0 && !m.Chain {
@@ -191,7 +191,7 @@ func (m *Register) step(s state, to func(state, string)) {
 	m.read(s, to)
 }
 
-// server forgets, makes a backup of what it has, or is told of an epoch.
+// server forgets, makes a backup of its data, or is told of an epoch.
 func (m *Register) server(s state, i int, to func(state, string)) {
 	x := &s.s[i]
 	if x.epoch != 0 && x.epoch < s.heard {
@@ -321,7 +321,7 @@ func (m *Register) tell(s state, i, j int, to func(state, string)) {
 	to(s, fmt.Sprintf("server %d is told of epoch %d by the admitter", j, epoch))
 }
 
-// refuses reports whether a server refuses what has a ballot.
+// refuses reports whether a server refuses a message with a ballot.
 func (m *Register) refuses(x *server, ballot uint8) bool {
 	return x.promised > ballot || ballot/rounds < x.epoch
 }
@@ -409,7 +409,7 @@ func (m *Register) end(s state, i int, to func(state, string)) {
 	to(s, fmt.Sprintf("server %d is admitted in epoch %d", target, x.epoch))
 }
 
-// read is a read of which a majority tells the same.
+// read is a read with the same answer from a majority.
 func (m *Register) read(s state, to func(state, string)) {
 	for i := range s.s {
 		for j := range i {

@@ -37,7 +37,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-// Each guard prevents something: without it a shortest story says what.
+// Each guard prevents something: without it there is a shortest story of the failure.
 func TestRegister_EachGuard(t *testing.T) {
 	for _, g := range Guards {
 		t.Run(g.String(), func(t *testing.T) {

@@ -1,11 +1,11 @@
-// Package spec is the lock protocol as seen from outside: which node serves a partition at which
-// epoch, and which node has which hold of its keys. It is a deterministic state machine without
-// times, faults and messages.
+// Package spec is the lock protocol as seen from outside: the nodes that serve a partition, with
+// their epochs, and the nodes that have holds of its keys. It is a deterministic state machine
+// without times, faults and messages.
 //
 // Two things are compared with it, by the same events. Package model checks, while it explores,
 // that each of its transitions is one that State.Step allows. Package sim has the events of its
 // runs checked, which the code of package lease has made. So the model and the code cannot part in
-// what this package sees.
+// anything that this package sees.
 package spec
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A Kind is what an Event is.
+// A Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events. Those of the arbiter happen when it has executed a call. Those that are sent
@@ -95,18 +95,18 @@ func (h *Hold) String() string {
 // An Answer tells whether a deadline has passed by the clock of the node that it is of.
 type Answer uint8
 
-// The answers. Unknown lets what follows happen, and changes nothing.
+// The answers. Unknown lets the event happen, and changes nothing.
 const (
 	Lasts Answer = iota
 	Lapsed
 	Unknown
 )
 
-// A State is what is known of a partition. Its zero value is one of which nothing is. It is used by
-// one goroutine at a time.
+// A State is the knowledge of a partition. Its zero value knows nothing. It is used by one
+// goroutine at a time.
 type State struct {
 	Top     uint32            // the highest epoch that was given out
-	Takers  map[uint32]string // sessions to which epochs were given
+	Takers  map[uint32]string // sessions, by the epochs given to them
 	Given   map[uint32]string // epochs that a session may begin to serve
 	Had     map[uint32]string // epochs that a session has served
 	Serving []Service
@@ -140,7 +140,7 @@ func New() *State {
 	}
 }
 
-// Step makes what the event does. It returns an error that names a rule (docs/protocol.md) if the
+// Step applies the event. It returns an error that names a rule (docs/protocol.md) if the
 // specification does not allow it.
 func (s *State) Step(e *Event) error {
 	switch e.Kind {

@@ -133,7 +133,7 @@ func TestStep_Grants(t *testing.T) {
 	}
 }
 
-// What an owner grants to its own callers is compared with all else, and not kept.
+// An owner's grants to its own callers are compared with all else, and not kept.
 func TestStep_Takes(t *testing.T) {
 	for name, c := range map[string]struct {
 		after  int
@@ -214,8 +214,8 @@ func TestStep_LapsedServiceIsOver(t *testing.T) {
 	}
 }
 
-// What was granted for a downgrade of a lock that has been lost since is no caller's: a writer with
-// a lower token may come after it.
+// A hold granted for a downgrade of a lock that has been lost since is no caller's: a writer with a
+// lower token may come after it.
 func TestStep_DowngradedHoldOfALostLockIsNoCallers(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  []Kind // of the exclusive hold

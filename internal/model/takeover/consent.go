@@ -6,10 +6,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guardians"
 )
 
-// Consent is the model of a store that has become two: each goes on for ever, and gives what it has
-// to the members that speak to it. There are three members and one key. Versions of sets, and
-// requests on their way, are those of [Guardians], and left out here: a change or a burial is one
-// step.
+// Consent is the model of a store that has become two: each goes on for ever, and gives the key to
+// the members that speak to it. There are three members and one key. Versions of sets, and requests
+// on their way, are those of [Guardians], and left out here: a change or a burial is one step.
 type Consent struct {
 	// Stores of the members, as bits: 0 the old one, 1 the promoted one. Links between members:
 	// bits 0 a-b, 1 a-c, 2 b-c.

@@ -10,7 +10,7 @@ const (
 	linked   = 0b111
 )
 
-// TestConsent says what consent gives, and what it does not:
+// TestConsent shows the guarantees of consent, and their limits:
 // docs/adr/0003-early-grace-and-consent.md.
 func TestConsent(t *testing.T) {
 	for _, tt := range []struct {

@@ -1,13 +1,13 @@
-// Package takeover explores every state of the rules by which a dead session's keys are free soon:
+// Package takeover explores every state of the rules that free a dead session's keys soon:
 // docs/takeover.md.
 //
 //   - guardians.go: promises, votes and burials, with clocks that run at different rates, changes of the set of guardians,
 //     failovers of the arbiter, guardians that restart.
 //   - grace.go: an early end of Grace.
-//   - rounds.go: rounds, by which that is built.
+//   - rounds.go: rounds, the way to such an end.
 //   - length.go: a Grace whose length changes while processes run.
 //   - consent.go: a store that is deposed and goes on acknowledging.
 //
-// Each guard of the rules can be taken away. Then a shortest story says what goes wrong. README.md
-// has bounds and results.
+// Each guard of the rules can be taken away. Then there is a shortest story of the failure.
+// README.md has bounds and results.
 package takeover

@@ -15,7 +15,7 @@ const (
 	SpeaksForOthers                        // and when all that it announced, and has not reclaimed, has passed
 	SpeaksLate                             // and delta after the failover, when the deposed primary is silent
 	SpeaksByRenewal                        // by a renewal
-	OldAnswersVoid                         // and takes no answer from then on to what it asked before
+	OldAnswersVoid                         // and takes no answer from then on to an earlier call
 	NoneExpires                            // in Grace a session that has not spoken is not dead by its expiry
 	NoneBuried                             // nor by votes, for the recorded version may be an old one
 	JointLonger                            // or: X needs both sets' promises until W after the answer
@@ -38,9 +38,9 @@ const (
 	sY             // holds its key
 )
 
-// EndOfGrace is the model of a partition with one key, of session X, which may own it, session Y,
-// to which X may grant the key, and Z, which takes what the arbiter gives. Z is honest and quick:
-// what it takes it has for ever.
+// EndOfGrace is the model of a partition with one key. Session X may own it, session Y may get the
+// key from X, and Z takes all that the arbiter gives. Z is honest and quick: it keeps its takings
+// for ever.
 //
 // All clocks run alike. A call is one step, and an answer to X's acquire may come later. Delta is
 // for how long a deposed primary answers.
@@ -84,9 +84,9 @@ type graceState struct {
 	lease [2]int8
 	owns  bool // X
 	slot  int8
-	ans   int8 // an answer to acquire is on its way; what it is worth
+	ans   int8 // an answer to acquire is on its way; its worth
 	asked bool // before X has spoken
-	ann   int8 // what X has announced at last
+	ann   int8 // X's last announced deadline
 	hold  int8 // Y: 0 nothing, 1 a grant by X, 2 a row
 	yann  int8
 	conf  int8

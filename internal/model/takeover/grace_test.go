@@ -7,7 +7,7 @@ func owner() *EndOfGrace {
 	return &EndOfGrace{T: 2, Q: 4, W: 3, Delta: 1, D: 1, Failovers: 1, Limit: 3_000_000}
 }
 
-// holder has Y besides, to which X grants the key.
+// holder has Y besides, and X grants it the key.
 func holder() *EndOfGrace {
 	m := owner()
 	m.Holder = true

@@ -32,7 +32,7 @@ const (
 	RestartIsAnother                    // a guardian that restarts is another session (G5)
 	Silenced                            // an answer of a server that took over less than delta ago does not tell which version is recorded (G7)
 	RowLate                             // nor does it confirm the row of a hold that rests on an owner (rule 7)
-	LeaseLeft                           // and it renews a lease only of which delta is left (rule 3)
+	LeaseLeft                           // and it renews a lease only if delta of it is left (rule 3)
 )
 
 var guardNames = []string{
@@ -51,8 +51,8 @@ const (
 	maxRenewals = 2
 )
 
-// Guardians is the model of one session X, its guardians, a holder Y to which X announces
-// deadlines, and the arbiter.
+// Guardians is the model of one session X, its guardians, a holder Y, and the arbiter. X announces
+// deadlines to Y.
 //
 // Time passes in ticks. Each clock counts Slow or Fast units in a tick; which one is chosen for X,
 // for Y, and for all guardians together, at the beginning, or with Wander anew in each tick. D, V
@@ -61,7 +61,7 @@ type Guardians struct {
 	Sets       []uint8 // by version
 	Slow, Fast int8
 	D          int8 // a guardian's promise
-	V          int8 // what it counts for X: D - M_D
+	V          int8 // its worth for X: D - M_D
 	T          int8 // X's lease from the arbiter
 	Grace      int8
 	Delta      int8    // a server that was deposed answers for so many ticks
@@ -101,10 +101,10 @@ type guardState struct {
 	conf, pend int8 // recorded version, as far as X knows; version asked for, or the same
 	lease      int8
 	prom       [maxG]int8 // promises
-	promVoted  [maxG]int8 // and what their guardians had voted for by then
+	promVoted  [maxG]int8 // and their guardians' votes by then
 	ann        int8       // the last deadline announced
 	renewals   [maxRenewals]inFlight
-	ackLeft    [maxG]int8 // answers to pings, on their way: what they will be worth
+	ackLeft    [maxG]int8 // answers to pings, on their way: their worth then
 	ackVoted   [maxG]int8
 
 	// Guardians.
@@ -120,7 +120,7 @@ type guardState struct {
 	bare      bool // X was dead at a server without the row while Y held by it
 }
 
-// server is what a server knows of X.
+// server is a server's data of X.
 type server struct {
 	ver   int8 // recorded version; -1: the session is not known
 	dead  bool
@@ -134,7 +134,7 @@ type inFlight struct {
 	sent, answered bool
 	soon           bool // the answer is of a server that took over less than delta ago
 	ver            int8 // the version that it names, or that the answer names
-	left           int8 // what it is worth of a lease
+	left           int8 // its worth as a lease
 }
 
 // Kinds of events.
@@ -207,7 +207,7 @@ func (m *Guardians) initial() (all []guardState) {
 	return all
 }
 
-// value is what a promise counts for X.
+// value is a promise's worth for X.
 func (m *Guardians) value() int8 {
 	if m.has(MarginD) {
 		return m.V
@@ -223,8 +223,9 @@ func (m *Guardians) expiry() int8 {
 	return (m.T + m.Slow - 1) / m.Slow
 }
 
-// outlives reports whether an answer renews X's lease: that of a server that took over less than
-// delta ago does if so much is left, as the one before may count X dead when it has passed.
+// outlives reports whether an answer renews X's lease. One of a server that took over less than
+// delta ago does if delta is left of the lease. The server before may count X dead when the
+// lease has passed.
 func (m *Guardians) outlives(s *guardState, young bool) bool {
 	return !young || s.lease >= m.Delta*m.Slow || !m.has(LeaseLeft)
 }
@@ -376,7 +377,7 @@ func (r inFlight) before(x inFlight) bool {
 	return key(r) < key(x)
 }
 
-// tidy drops what has no effect any more.
+// tidy drops data without any further effect.
 func (m *Guardians) tidy(s *guardState) {
 	if s.gone {
 		s.lease, s.ann, s.renewals, s.conf, s.pend = 0, 0, [maxRenewals]inFlight{}, 0, 0
@@ -402,7 +403,7 @@ func (m *Guardians) tidy(s *guardState) {
 	if s.deposed == 0 {
 		s.dep = server{}
 	}
-	if m.has(VersionsRise) { // what is late and lower changes nothing, unless the version is lost once more
+	if m.has(VersionsRise) { // a late and lower one changes nothing, unless the version is lost once more
 		if s.fails == 0 {
 			s.late &^= 1<<(s.cur.ver+1) - 1
 		}

@@ -135,7 +135,7 @@ func (s *guardState) at(deposed bool) *server {
 // young reports whether a server took over less than delta ago: the one before may answer yet.
 func (m *Guardians) young(at *server) bool { return at.grace > m.Grace-m.Delta }
 
-// dies is when X is dead at a server: others may have all that it had, but for what has a row
+// dies makes X dead at a server: others may have all that it had, except for holds with a row
 // there.
 func (m *Guardians) dies(s *guardState, at *server) {
 	at.dead, at.exp, s.taken = true, 0, true

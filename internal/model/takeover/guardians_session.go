@@ -73,7 +73,7 @@ func (m *Guardians) session(was *guardState, add adder) {
 	}
 }
 
-// soonNode marks events of answers that are soon, of which two may name the same version.
+// soonNode marks events of answers that are soon: two answers may name the same version.
 func soonNode(soon bool) int {
 	if soon {
 		return 1

@@ -39,7 +39,7 @@ func (m *Guardians) with(failovers, restarts uint8, rates []uint8) *Guardians {
 	return m
 }
 
-// answering has a deposed server that answers for delta, by which Grace is longer.
+// answering has a deposed server that answers for delta. Grace is longer by that.
 func (m *Guardians) answering(delta int8) *Guardians {
 	m.Delta, m.Grace = delta, m.Grace+delta
 	return m
@@ -56,7 +56,7 @@ func (m *Guardians) adopting() *Guardians {
 	return m
 }
 
-// expiring has servers at which X expires.
+// expiring has X expire at servers.
 func (m *Guardians) expiring() *Guardians {
 	m.Expires = true
 	return m

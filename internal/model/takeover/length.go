@@ -63,11 +63,11 @@ const (
 	long
 )
 
-// lengthTable is what a server has of the sessions.
+// lengthTable is a server's data of the sessions.
 type lengthTable struct {
 	mark int8
 	p, s int8 // until the entries expire, 0: there is none
-	says int8 // by P's entry: what it uses
+	says int8 // by P's entry: the length that it uses
 }
 
 type lengthState struct {
@@ -80,10 +80,10 @@ type lengthState struct {
 	row      bool
 	fails    uint8
 
-	uses, plans int8    // P: what its calls use, and what its renewals state
+	uses, plans int8    // P: the length that its calls use, and the one that its renewals state
 	lease       int8    // until P's session may have ended
-	call        [2]int8 // calls of P on their way, by what they use: how long yet
-	late        [3]int8 // renewals of P on their way, by what they use and state: their sum
+	call        [2]int8 // calls of P on their way, by the length that they use: how long yet
+	late        [3]int8 // renewals of P on their way, by the lengths that they use and state: their sum
 
 	open      bool // S
 	sLease    int8
@@ -139,7 +139,7 @@ func (m *LengthOfGrace) check(s *lengthState) string {
 	return ""
 }
 
-// table is what each call on the sessions begins with.
+// table is the beginning of each call on the sessions.
 func (m *LengthOfGrace) table(s *lengthState, uses int8) {
 	if m.has(TableByMark) {
 		uses = max(uses, s.cur.mark)
@@ -150,7 +150,7 @@ func (m *LengthOfGrace) table(s *lengthState, uses int8) {
 	s.tabGrace = min(s.tabGrace, m.Q[uses]) // as if the clock had stepped back
 }
 
-// partition is what each call on the partition begins with.
+// partition is the beginning of each call on the partition.
 func (m *LengthOfGrace) partition(s *lengthState, uses int8) {
 	if !s.begun {
 		s.begun, s.grace = true, m.Q[uses]

@@ -18,8 +18,8 @@ func init() {
 	}
 }
 
-// TestReplay_NoticesAMissingGuard takes guards out of the state machines: they do what the model
-// does not.
+// TestReplay_NoticesAMissingGuard takes guards out of the state machines: they act unlike the
+// model.
 func TestReplay_NoticesAMissingGuard(t *testing.T) {
 	for _, name := range []string{"", "MarginD", "PingSent", "Capped", "VoteLate", "NextCounts", "BothCount", "NamesNext", "NamesSet", "Silenced"} {
 		t.Run(name, func(t *testing.T) {

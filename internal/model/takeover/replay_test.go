@@ -12,8 +12,8 @@ import (
 )
 
 // replay takes ways through the model at random, and leads the state machines of package guardians
-// along. A step is taken in both; after it they have to agree on what X, its guardians and Y may
-// rely on. Versions are one higher there; a unit is a second.
+// along. A step is taken in both; after it they have to agree on the promises, votes and deadlines
+// of X, its guardians and Y. Versions are one higher there; a unit is a second.
 type replay struct {
 	t      *testing.T
 	m      *Guardians
@@ -184,7 +184,7 @@ func (r *replay) recorded(version int8, soon bool, conf int8) {
 	}
 }
 
-// vote makes a guardian look. It votes for all versions that it knows, each of which is a step in
+// vote makes a guardian look. It votes for all versions that it knows, and each vote is a step in
 // the model.
 func (r *replay) vote(j int) bool {
 	for _, v := range r.guards[j].Look(r.g) {
@@ -239,8 +239,8 @@ func (r *replay) compare() {
 			r.fail("the machines would bury version %d, the model would not", v)
 		}
 	}
-	// What the machines do is what the model permits: if X is dead there, it does not rely on
-	// itself here.
+	// The model permits all that the machines do: if X is dead there, it does not rely on itself
+	// here.
 	if s.taken && !s.gone && r.ward.Alive(r.x) && s.lease > 0 {
 		r.fail("X is dead, and the machine says that it is alive")
 	}

@@ -2,7 +2,7 @@ package takeover
 
 import "math/bits"
 
-// RoundGuard is something that rounds, by which Grace ends early, need so that nothing bad happens.
+// RoundGuard is something that rounds, the early ends of Grace, need so that nothing bad happens.
 type RoundGuard uint32
 
 // Guards of rounds (docs/adr/0023).
@@ -13,7 +13,7 @@ const (
 	RoundOld                               // a session's pass begins when the round is delta old (E3)
 	AnswersIn                              // and when no answer to an earlier call is outstanding (E3)
 	PassReclaims                           // it speaks when the pass has found all that it has (E3)
-	PassWaits                              // and when what it announced before has passed (E3)
+	PassWaits                              // and when its earlier announced deadlines have passed (E3)
 	EachSpoke                              // a round is complete when all living sessions spoke (E4)
 	CompleteOld                            // and it is delta old: a session may be opened yet (E4)
 	TableOutOfGrace                        // not while the table of sessions is in Grace, unless it cannot have lost anything (E4)
@@ -37,12 +37,13 @@ var roundGuardNames = []string{
 
 func (g RoundGuard) String() string { return roundGuardNames[bits.TrailingZeros32(uint32(g))] }
 
-// Rounds is the model of an early end of Grace by rounds, where partitions and sessions are in different slots, whose servers fail
-// over each by itself, or together.
+// Rounds is the model of an early end of Grace by rounds. Partitions and sessions are in different
+// slots. Their servers fail over each by itself, or together.
 //
-// Session X may own the partition, and announces deadlines to a holder H. Process A sees that the partition is in Grace, begins a
-// round, and ends Grace when the round is complete. A's own session has spoken whenever that counts. Z is honest and quick, and takes
-// what the arbiter gives. A session's lease ends M before it expires.
+// Session X may own the partition, and announces deadlines to a holder H. Process A sees that the
+// partition is in Grace, begins a round, and ends Grace when the round is complete. A's own session
+// has spoken whenever that counts. Z is honest and quick, and takes all that the arbiter gives. A
+// session's lease ends M before it expires.
 type Rounds struct {
 	T, M, Q, Delta int8
 	Failovers      uint8 // of the partition's server
@@ -52,10 +53,10 @@ type Rounds struct {
 	Begun          int8  // rounds, at most
 	Replicated     bool  // the table is at the same server, and no change of a session counts before it is on all replicas
 	Opened         bool  // the table is at the same server, and an opening counts once it is on all replicas: they may lack renewals
-	Apart          bool  // with Opened: the table is at another server, all replicas of which have each opening
-	Restarts       bool  // the server may start again with what its disk has, and its replicas follow it
+	Apart          bool  // with Opened: the table is at another server, and all its replicas have each opening
+	Restarts       bool  // the server may start again with the data of its disk, and its replicas follow it
 	Backups        uint8 // with Opened: a backup from before all sessions is restored; session W, which is not cut off, is another one that it lacks
-	Rows           bool  // X may give the partition back, with a row for what its own caller holds
+	Rows           bool  // X may give the partition back, with a row for its own caller's hold
 	Older          bool  // X is of a version that never speaks
 	Asks           bool  // Z may ask the deposed table whether X is dead
 	Without        RoundGuard
@@ -68,17 +69,17 @@ func (m *Rounds) has(g RoundGuard) bool { return m.Without&g == 0 }
 func (m *Rounds) one() bool { return m.Replicated || m.Opened }
 
 type (
-	// record is what a server has of the partition.
+	// record is a server's data of the partition.
 	record struct {
 		owner       uint8 // sX, ofZ, or 0: none
 		grace, name int8
 		row         bool // of X
 	}
-	// table is what a server has of the sessions.
+	// table is a server's data of the sessions.
 	table struct {
 		known      bool // X
 		expiry     int8
-		spoke      int8 // the round for which X has spoken
+		spoke      int8 // the round that X has spoken for
 		round, age int8
 		grace      int8
 		w          bool // with Backups: W
@@ -106,10 +107,10 @@ type roundState struct {
 	waits   int8 // X takes nothing yet
 	owns    bool
 	slot    int8
-	ans     int8 // an answer to acquire is on its way; what it is worth
+	ans     int8 // an answer to acquire is on its way; its worth
 	asked   bool // before the pass began
-	ann     int8 // what X has announced at last, as H has it
-	hold    int8 // what X's caller holds by a row
+	ann     int8 // X's last announced deadline, as H has it
+	hold    int8 // the hold of X's caller, by a row
 	fresh   int8 // for how long a pass without PassWhole leaves that out
 	heard   int8 // the round that X was told of
 	due     int8 // until X may begin its pass
@@ -213,7 +214,7 @@ func (m *Rounds) next(was *roundState, to func(event, roundState)) {
 	m.tableMoves(was, add)
 	m.ender(was, add)
 	m.atRecords(was, func(s *roundState, x *record, n int8) {
-		free := s.s.dead() || m.Asks && s.sGone > 0 && s.sOld.dead() // what X has
+		free := s.s.dead() || m.Asks && s.sGone > 0 && s.sOld.dead() // X's ownership and row
 		if x.grace == 0 && (s.pFails+s.backups > 0 || m.Asks && s.sFails > 0) && (x.owner == 0 || x.owner == sX && free) && (!x.row || free) {
 			x.owner = ofZ
 			add(rZOwns+(rZOwnsOld-rZOwns)*int(n), 0, *s)
@@ -370,7 +371,7 @@ func (m *Rounds) ownership(was *roundState, add adderR) {
 	add(rAnnounce, 0, s)
 }
 
-// pass makes X look at what it has, and say that it has reclaimed all.
+// pass makes X look at all that it has, and say that it has reclaimed it.
 func (m *Rounds) pass(was *roundState, add adderR) {
 	if was.life != 1 || was.heard == 0 {
 		return

@@ -1,6 +1,6 @@
 package takeover
 
-// behind is what replicas of the table's server may lack.
+// behind is the data that replicas of the table's server may lack.
 type behind int8
 
 const (
@@ -26,19 +26,19 @@ func (m *Rounds) tableMoves(was *roundState, add adderR) {
 	add(rMoveS, 0, s)
 }
 
-// acknowledged is when an opening has waited for all replicas: they have what came before, too.
+// acknowledged is when an opening has waited for all replicas: they have the earlier changes, too.
 func (m *Rounds) acknowledged(s *roundState, n int8) {
 	if n == 0 && m.Opened && m.has(OpenedAtAll) {
 		s.sAway = inStep
 	}
 }
 
-// replica is what a replica has of the table. opened: it has the sessions that were opened.
+// replica is a replica's data of the table. opened: it has the sessions that were opened.
 func (m *Rounds) replica(s *roundState, opened bool) table {
 	x := s.sCopy // empty, if there is none
 	if m.Opened {
 		x.known = x.known || opened && s.s.known && s.sAway == inStep
-		x.w, x.lacks = x.w || s.s.w, x.lacks || s.s.lacks // all replicas have what a session did that was not known, too
+		x.w, x.lacks = x.w || s.s.w, x.lacks || s.s.lacks // all replicas have the acts of a session that was not known, too
 	}
 	if s.sAway == noTable {
 		x = table{lacks: m.has(LostLacks)}

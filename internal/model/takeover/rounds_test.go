@@ -25,14 +25,14 @@ func asking() *Rounds {
 	return m
 }
 
-// replicated has one server, all replicas of which have each change of a session before it counts.
+// replicated has one server, and all its replicas have each change of a session before it counts.
 func replicated(failovers uint8) *Rounds {
 	m := rounds(failovers, failovers, 2)
 	m.Replicated = true
 	return m
 }
 
-// opened has one server, all replicas of which have each opening of a session before it counts.
+// opened has one server, and all its replicas have each opening of a session before it counts.
 func opened(failovers uint8, restarts bool) *Rounds {
 	m := rounds(failovers, failovers, 2)
 	m.Opened, m.Restarts = true, restarts
@@ -67,7 +67,7 @@ func rows(tables uint8, begun int8) *Rounds {
 	return m
 }
 
-// TestRounds_AreSafe: rounds make no second owner, and none of what a holder relies on.
+// TestRounds_AreSafe: rounds make no second owner, and no second holder of a key.
 func TestRounds_AreSafe(t *testing.T) {
 	moved := rounds(1, 0, 2)
 	moved.Moves = 1
