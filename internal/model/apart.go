@@ -177,7 +177,7 @@ func (m *Apart) next(was apart, emit func(n apart, what, bad string)) {
 	}
 }
 
-// accept is when a node begins to hold the key. Among the nodes of its arbiter none else has it,
+// accept makes a node begin to hold the key. Among the nodes of its arbiter no other one has it,
 // and tokens rise.
 func (n *apart) accept(x *apartNode, t token, from uint8) (bad string) {
 	for i := range n.node {

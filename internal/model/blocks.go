@@ -271,8 +271,7 @@ func (m *Blocks) giveBack(x *blockOwner, i int) {
 	x.size, x.shut, x.ask, x.asks, x.queued, x.granted, x.contended, x.request, x.refused = 0, false, 0, 0, false, false, false, 0, false
 }
 
-// answer is when the process has the hold that it asked for: a block, or a smaller one of its
-// block.
+// answer gives the process the hold that it asked for: a block, or a smaller one of its block.
 func (m *Blocks) answer(x *blockOwner, i int) {
 	if x.size > 0 && m.Without&GrantFirst == 0 {
 		x.back += fmt.Sprintf("%s\t%d\n", m.name(i, x.number, x.size), x.request)

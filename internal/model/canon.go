@@ -126,7 +126,7 @@ func (s *state) forgetFrozen(i, j uint8) {
 	}
 }
 
-// expected tells whether an acquire is on its way that expects an epoch.
+// expected reports whether an acquire is on its way that expects an epoch.
 func (s *state) expected(epoch uint16) bool {
 	for _, x := range s.late[:s.lates] {
 		if x.kind == lateAcquire && x.epoch == epoch {
@@ -136,7 +136,7 @@ func (s *state) expected(epoch uint16) bool {
 	return false
 }
 
-// nothingBelow tells whether no token that is on its way or may be given out is below t.
+// nothingBelow reports whether no token that is on its way or may be given out is below t.
 func (s *state) nothingBelow(t token) bool {
 	low := ^token(0)
 	if s.p.owner == none {
@@ -191,20 +191,20 @@ func (s *state) inTable(who, req uint8) bool {
 	return false
 }
 
-// around tells whether an identity is the arbiter's row, or may become it.
+// around reports whether an identity is the arbiter's row, or may become it.
 func (s *state) around(who, req uint8) (yes bool) {
 	s.rows(func(r *row) { yes = yes || r.who == who && r.req == req })
 	return yes
 }
 
-// matters tells whether the identity in a late message is anywhere else.
+// matters reports whether the identity in a late message is anywhere else.
 func (s *state) matters(x *message) (yes bool) {
 	s.rows(func(r *row) { yes = yes || r != &x.row && r.who == x.row.who && r.req == x.row.req })
 	y := &s.node[x.node]
 	return yes || y.holds() && y.req == x.row.req || y.want != wantNothing && y.wreq == x.row.req
 }
 
-// spent tells whether a late message does nothing any more.
+// spent reports whether a late message does nothing any more.
 func (m *Model) spent(s *state, x *message) bool {
 	if x.kind > answer {
 		return s.node[x.node].life != alive || m.has(FromSend) && x.age >= m.lease()

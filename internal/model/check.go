@@ -33,7 +33,7 @@ func (m *Model) check(s *state) {
 	}
 }
 
-// known tells whether the hold of j is where the next grantor will look for it.
+// known reports whether the next grantor will find the hold of j.
 func (s *state) known(j uint8) bool {
 	x := &s.node[j]
 	here := func(t rowset) bool { return t[x.name(j)].who == j && t[x.name(j)].req == x.req }
@@ -56,7 +56,7 @@ func (s *state) known(j uint8) bool {
 	return s.p.owner != none && here(s.node[s.p.owner].table)
 }
 
-// anybody tells whether a node lives.
+// anybody reports whether a node lives.
 func (s *state) anybody(nodes uint8) bool {
 	for i := uint8(1); i <= nodes; i++ {
 		if s.node[i].life == alive {

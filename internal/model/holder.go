@@ -69,8 +69,8 @@ func (a *action) withdraw(x *node) {
 	x.unwant()
 }
 
-// accept is when a node begins to hold the key. One that goes on as a reader gives its exclusive
-// hold back.
+// accept makes a node begin to hold the key. One that goes on as a reader gives its exclusive hold
+// back.
 func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann uint8) {
 	x := &n.node[j]
 	if x.holds() {
@@ -99,7 +99,7 @@ func (a *action) accept(n *state, j, from uint8, r row, shared bool, conf, ann u
 	}
 }
 
-// release is when a node has given the key back, or has lost it (rule 9).
+// release makes a node give the key back, or lose it (rule 9).
 func (a *action) release(n *state, j uint8) {
 	x := &n.node[j]
 	k := x.name(j)
@@ -169,7 +169,7 @@ func (a *action) lockAt(j uint8, shared, down bool) {
 	}
 }
 
-// orphan tells whether a hold needs a row: its owner will not answer for it much longer (rule 7).
+// orphan reports whether a hold needs a row: its owner will not answer for it much longer (rule 7).
 func (s *state) orphan(x *node, j uint8) bool {
 	return x.from >= fromOwner && x.conf == 0 && (x.frozen || !s.linked(x.from-fromOwner, j) || x.ann <= 1)
 }

@@ -71,7 +71,7 @@ func (i Invariant) String() string {
 
 func (m *Model) has(g Guard) bool { return m.Without&g == 0 }
 
-// lease is for how many ticks an answer of the arbiter is relied on (rule 1).
+// lease returns for how many ticks a node relies on an answer of the arbiter (rule 1).
 func (m *Model) lease() uint8 {
 	if !m.has(Margin) {
 		return m.T

@@ -29,7 +29,8 @@ func TestDeepObserved(t *testing.T) {
 	}
 }
 
-// TestObservedDies shows that the search is not empty: who does not renew is declared dead.
+// TestObservedDies shows that the search is not empty: a session that does not renew is declared
+// dead.
 func TestObservedDies(t *testing.T) {
 	m := observedWithin()
 	dies := false

@@ -34,7 +34,7 @@ func (a *action) owner(i uint8) {
 	}
 }
 
-// inTime tells whether a node's ownership is good.
+// inTime reports whether a node's ownership is good.
 func (m *Model) inTime(x *node) bool { return m.ownedUntil(x) > 0 }
 
 func (m *Model) ownedUntil(x *node) uint8 {
@@ -88,7 +88,7 @@ func (a *action) acquire(i uint8) {
 	}
 }
 
-// buried tells whether i may evict a session.
+// buried reports whether i may evict a session.
 func (a *action) buried(n *state, i, who uint8, g Guard) bool {
 	if !a.has(g) {
 		return who != i

@@ -121,14 +121,14 @@ func (m *Model) forgetSeen(s *state) {
 	}
 }
 
-// saw is when the arbiter tells a node of a token, or of an epoch.
+// saw notes that the arbiter tells a node of a token, or of an epoch.
 func (m *Model) saw(x *node, t token) {
 	if m.Rewinds > 0 {
 		x.seen = max(x.seen, t)
 	}
 }
 
-// tell is when the arbiter tells a session of its expiry.
+// tell notes that the arbiter tells a session of its expiry.
 func (m *Model) tell(s *state, i uint8) {
 	if m.Rewinds > 0 {
 		s.node[i].told = s.expiry[i]

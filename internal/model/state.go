@@ -136,7 +136,7 @@ func (x *node) holds() bool { return x.from != fromNobody }
 // gives back for that.
 func (x *node) takes() bool { return !x.holds() || x.down && !x.shared }
 
-// unwant is when a node wants nothing any more.
+// unwant makes a node want nothing any more.
 func (x *node) unwant() { x.want, x.wreq, x.reads, x.down = wantNothing, 0, false, false }
 
 // Kinds of frames from an owner to a holder.

@@ -96,7 +96,7 @@ func (a *action) lapse(n *state, i uint8) bool {
 	return true
 }
 
-// lapsed tells whether the deadline of a hold has passed (rule 7).
+// lapsed reports whether the deadline of a hold has passed (rule 7).
 func (a *action) lapsed(x *node) bool {
 	switch {
 	case x.from == fromSelf:

@@ -94,8 +94,8 @@ func (s *server) failover(to *fallback.Snapshot, deposed bool) {
 	}
 }
 
-// rewind gives the arbiter older data, as RESTORE of a backup does: nothing tells that but the data
-// themselves.
+// rewind gives the arbiter older data, as RESTORE of a backup does: only the data themselves tell
+// it.
 func (s *server) rewind(to *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
@@ -103,8 +103,8 @@ func (s *server) rewind(to *fallback.Snapshot) {
 	s.rewound = time.Now()
 }
 
-// startWith makes the arbiter another server with the data of a backup, in which sessions may be
-// missing that have counted.
+// startWith makes the arbiter another server with the data of a backup. Sessions that have counted
+// may be missing in it.
 func (s *server) startWith(backup *fallback.Snapshot) {
 	s.swap.Lock()
 	defer s.swap.Unlock()
@@ -143,7 +143,7 @@ func (s *server) describe(key string) string {
 	return fmt.Sprintf("          arbiter: %+v; %+v; sessions %v", state.Record, state.Rows, sessions)
 }
 
-// weather is how the way from one node to the arbiter is.
+// weather is the state of the way from one node to the arbiter.
 type weather struct {
 	away      bool             // nothing arrives
 	latency   time.Duration    // at most, of one direction
@@ -221,7 +221,7 @@ type space struct {
 	seen sync.Map // releases of rows and waiters that it was told of: the count of those made
 }
 
-// deposed tells whether the node believes in the primary before.
+// deposed reports whether the node believes in the primary before.
 func (n *space) deposed() bool {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// ofOther tells which partitions are on a server of their own, as in a Redis Cluster.
+// ofOther reports whether a partition is on the server apart, as in a Redis Cluster.
 func ofOther(p uint32) bool { return p%2 == 1 }
 
 // failoverPart makes the server of some partitions another one, with their data of the snapshot.

@@ -353,8 +353,7 @@ func (s *start) several(ctx context.Context, number int, rng *rand.Rand, up func
 	work.Wait()
 }
 
-// inOrder returns the claims in the order in which they are waited for: see
-// coord.Coordinator.LockAll.
+// inOrder returns the claims in the order of their waits: see coord.Coordinator.LockAll.
 func inOrder(claims []coord.Claim) []circle.Claim {
 	all := make([]circle.Claim, len(claims))
 	for i, c := range claims {

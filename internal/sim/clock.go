@@ -48,7 +48,7 @@ func (c *clock) stand(d time.Duration, reads int) {
 	}
 }
 
-// halt begins it. c.mu is held.
+// halt begins the standstill. c.mu is held.
 func (c *clock) halt(d time.Duration) {
 	now := time.Now()
 	if now.Add(d).After(c.until) {
@@ -131,7 +131,7 @@ func (c *clock) Now() time.Time {
 	return t
 }
 
-// left is for how long the node still stands still.
+// left returns for how long the node still stands still.
 func (c *clock) left() time.Duration {
 	if c.runs.Load() {
 		return 0
@@ -151,12 +151,12 @@ func (c *clock) wait() {
 	}
 }
 
-// holdsOld tells whether the node may have read its clock before a time that it has not lived
+// holdsOld reports whether the node may have read its clock before a time that it has not lived
 // through: it stood still until now, or its wall clock stepped.
 func (c *clock) holdsOld(begin time.Time) bool { return c.stoodSince(begin, 0) || c.jumped() }
 
-// stoodSince tells whether the node has stood still since a moment, and has not been running again
-// for long.
+// stoodSince reports whether the node has stood still since a moment, and has not been running
+// again for long.
 func (c *clock) stoodSince(t time.Time, within time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// event is something that will be done.
+// event is a future action.
 type event struct {
 	at time.Time
 	do func()
 }
 
-// timeline does one thing after the other. It is used by one goroutine.
+// timeline executes events one after the other. One goroutine uses it.
 type timeline struct{ events []event } // the next one last
 
 func (l *timeline) at(t time.Time, do func()) {
@@ -33,8 +33,7 @@ func (l *timeline) run(end time.Time) {
 	time.Sleep(time.Until(end))
 }
 
-// schedule does things to the nodes, the network and the arbiter, until the time with faults is
-// over.
+// schedule injects the plan's faults until the time with faults is over.
 func (w *world) schedule(plan []Fault) {
 	for _, f := range plan {
 		w.times.at(w.begin.Add(f.At), func() { w.inject(f) })

@@ -101,8 +101,7 @@ func (g *gossip) says() ([]byte, uint64) {
 // later does f once the news have spread.
 func (g *gossip) later(f func()) { time.AfterFunc(g.h.net.spread(), f) }
 
-// meets tells whether two nodes hear each other, directly or through a third one that is asked to
-// probe.
+// meets reports whether two nodes hear each other, directly or through a third one that probes.
 func (n *network) meets(a, b *host) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

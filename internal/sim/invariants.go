@@ -115,9 +115,9 @@ func (w *world) hasty(ahead time.Duration) bool {
 	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 
-// rests looks whether the hold of a key, if there is one, rests on something: a row, or the table
-// of the owner at the epoch that the record still has (I5). Not in Grace, and not until everything
-// from before has lapsed or been reclaimed.
+// rests checks that a key's hold rests on a row, or on the owner's table at the epoch that the
+// record still has (I5). It checks nothing in Grace, nor until everything from before has lapsed or
+// been reclaimed.
 func (w *world) rests(key string) {
 	w.s.swap.RLock()
 	since := w.s.since
@@ -194,7 +194,7 @@ func (w *world) holding(key string) (*grant, wire.Hold) {
 	return g, h
 }
 
-// running is the processes that may grant anything at this moment.
+// running returns the processes that may grant anything at this moment.
 func (w *world) running() (list []*start) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,7 +213,7 @@ func (w *world) running() (list []*start) {
 	return list
 }
 
-// now is since when the world exists.
+// now returns the time since the world began.
 func (w *world) now() time.Duration { return time.Since(w.begin) }
 
 func (s *start) String() string { return fmt.Sprintf("node %d, start %d", s.n.number, s.number) }

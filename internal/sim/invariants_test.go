@@ -79,7 +79,7 @@ func takes(w *world, after time.Duration) {
 	w.taken(nil, false, "partition %d is given to %.4s", 1, "somebody")
 }
 
-// unlock removes a row behind everybody's back.
+// unlock removes a row that no node expects to lose.
 func (w *world) unlock(key string, id fallback.Identity) {
 	p := uint32(xxhash.Sum64String(key) % partitions)
 	_ = w.s.look.Unlock(context.Background(), []fallback.Release{{Partition: p, Key: key, Identity: id}})

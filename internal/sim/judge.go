@@ -21,7 +21,7 @@ type judge struct {
 	begin  time.Time
 	ttl    time.Duration
 	slack  time.Duration
-	state  func(key string) []string // of everybody
+	state  func(key string) []string // of all processes
 	tasks  tasks
 	breaks map[coord.Fence]bool // that Break was called for
 }

@@ -95,8 +95,7 @@ func TestMutants_Diverge(t *testing.T) {
 	}
 }
 
-// seek runs without a guard until something goes wrong that is told by a line with the text, or
-// patience ends.
+// seek runs without a guard until a line about a failure has the text, or patience ends.
 func seek(t *testing.T, name, text string) (n int, found bool) {
 	*guard.All[name] = false
 	defer func() { *guard.All[name] = true }()

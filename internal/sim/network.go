@@ -163,7 +163,7 @@ func (n *network) reset(a, b *host) {
 	}
 }
 
-// late is for how long something is on its way.
+// late returns for how long data is on its way.
 func (n *network) late() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,7 +173,7 @@ func (n *network) late() time.Duration {
 	return latency(n.rng, n.latency)
 }
 
-// usual is how long something is on its way, on average, unless there is a reason why it is longer.
+// usual is how long data is on its way, on average, unless there is a reason for more.
 const usual = time.Millisecond
 
 // latency draws one. The usual ones are whole milliseconds, none among them, so that many things

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/wire"
 )
 
-// overtime is within which time an operator's call ends after its context. A store without a clock
+// overtime returns how long an operator's call may last after its context. A store without a clock
 // is waited for, also when it tries again.
 func (w *world) overtime() time.Duration {
 	if w.cfg.Observed {
@@ -108,7 +108,7 @@ func (o *operator) asks() {
 	c.Nodes()
 }
 
-// breaks takes a key from whatever has it.
+// breaks takes a key from one of its holders.
 func (o *operator) breaks() {
 	w, c := o.s.n.w, o.s.c
 	key := w.keys[o.rng.IntN(len(w.keys))]
@@ -180,7 +180,7 @@ func (s *start) givesAway() {
 	}
 }
 
-// gaveAway looks whether processes that have been drained serve partitions.
+// gaveAway checks that drained processes serve no partitions.
 func (w *world) gaveAway() {
 	for _, s := range w.running() {
 		if !s.drained.Load() {

@@ -125,8 +125,8 @@ func (s *server) tick(to time.Duration) {
 	s.clock, s.ticked = to, time.Now()
 }
 
-// slip is by how much earlier a Grace may end, as the server's clock has stepped forward in it.
-// swap is held.
+// slip returns by how much earlier a Grace may end, as the server's clock has stepped forward in
+// it. swap is held.
 func (w *world) slip() time.Duration {
 	if t := w.s.ticked; t.IsZero() || time.Since(t) > 2*w.s.grace {
 		return 0

@@ -118,7 +118,7 @@ func (f Fault) String() string {
 	return s
 }
 
-// calls says of a failover where the calls go of those that the deposed server answers.
+// calls returns the word for some calls of misled nodes, if others go to the new server.
 func (f Fault) calls() string {
 	if f.Both {
 		return " calls"

@@ -152,7 +152,7 @@ func (k kind) known() bool {
 	return k == rewind || k == tick || slices.Contains(kinds, k) || slices.ContainsFunc(extra, func(x addition) bool { return slices.Contains(x.kinds, k) })
 }
 
-// check tells whether the fault can be injected among so many nodes.
+// check returns an error if the fault cannot be injected among so many nodes.
 func (f Fault) check(nodes int) error {
 	short := func(d time.Duration) bool { return 0 <= d && d <= longest }
 	switch {

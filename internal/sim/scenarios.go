@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// scenario is something that went wrong once, or that chance would hardly come upon.
+// scenario is a failure that happened once, or that chance would hardly find.
 type scenario struct {
 	name   string
 	runs   int
@@ -342,8 +342,8 @@ func kept(i int) Config {
 	}}
 }
 
-// deadShard: some partitions cannot be reached by anybody for 30 s. Locks of the others, which are
-// held all the time, must not be lost.
+// deadShard: no node reaches some partitions for 30 s. Locks of the others, which are held all the
+// time, must not be lost.
 func deadShard(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 		time.Sleep(15 * time.Second)

@@ -29,7 +29,7 @@ func deadFirst(i int) Config {
 }
 
 // adopted has the second node hold keys in each partition of the first one, and cuts them off from
-// each other. Those partitions die that the function says.
+// each other. The partitions that dead returns die.
 func (cfg Config) adopted(after time.Duration, dead func([]uint64) []uint64) Config {
 	cfg.script = func(w *world) {
 		time.Sleep(max(15*time.Second, cfg.TTL) + after)

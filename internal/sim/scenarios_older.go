@@ -56,8 +56,8 @@ func olderData(i int) Config {
 	}}
 }
 
-// olderSessions: the table of sessions is of before a session began that holds a lock, which the
-// others want.
+// olderSessions: the table of sessions is older than the session of a holder. The others want its
+// lock.
 func olderSessions(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, script: func(w *world) {
 		old := w.s.Snapshot()

@@ -310,9 +310,9 @@ func givenOn(i int) Config {
 	}}
 }
 
-// adoptedAtTheNew: an owner dies, one of whose keys another node holds, which reaches the arbiter
-// once another server has taken over, and adopts its hold there. All others reach the deposed
-// server, which has no such row: they bury the owner there, and one takes its partition.
+// adoptedAtTheNew: an owner dies, and another node holds one of its keys. That node reaches the
+// arbiter once another server has taken over, and adopts its hold there. All others reach the
+// deposed server, which has no such row: they bury the owner there, and one takes its partition.
 func adoptedAtTheNew(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1 - maxDrift, 1, 1}, script: func(w *world) {
 		// Nodes ping each other every half second: the holder does so after the owner.

@@ -209,7 +209,7 @@ func (x *traces) opened(s *start, session string) {
 	x.starts[session] = s
 }
 
-// dead is when the arbiter takes a session for dead.
+// dead notes that the arbiter takes a session for dead.
 func (x *traces) dead(session string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

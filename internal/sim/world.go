@@ -75,8 +75,8 @@ func Random(seed uint64) Config {
 	return cfg
 }
 
-// historyEvery is of how many runs one records its history. It takes a quarter of the time of a
-// run, and the judge has looked at all of it before.
+// historyEvery makes one run in so many record its history. That takes a quarter of a run's time,
+// and the judge has looked at all of it before.
 const historyEvery = 4
 
 // maxDrift is half of the drift that M allows for, which is a tenth of T.
@@ -312,7 +312,7 @@ func (n *node) startAt(addr string) *start {
 	s.client.weather.latency = usual
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.rec = &history.Recorder{Process: fmt.Sprintf("%d.%d", n.number, s.number), Now: w.now, Put: func(r history.Record) {
-		// Of a lock that was not granted, nothing needs to be known.
+		// A lock that was not granted need not be recorded.
 		if w.cfg.History && !s.dead.Load() && (!r.Op.Takes() || !r.Unknown && !r.Refused) {
 			w.log.Put(r)
 		}
@@ -411,7 +411,7 @@ func (n *node) crash() {
 	})
 }
 
-// leave ends a process in an orderly way, which the function that it returns waits for.
+// leave ends a process in an orderly way, and returns a function that waits for the end.
 func (n *node) leave() func() {
 	s := n.now
 	n.now = nil

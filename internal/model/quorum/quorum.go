@@ -303,7 +303,7 @@ func (m *Register) answers(x *server, i int) bool {
 	return m.votes(x) || m.admits(i) && !m.has(Others)
 }
 
-// tell is when a server is told of the epoch in which another one is to be admitted.
+// tell tells a server of the epoch in which another one is to be admitted.
 func (m *Register) tell(s state, i, j int, to func(state, string)) {
 	p, x := &s.p[i], &s.s[j]
 	epoch := p.ballot / rounds
@@ -343,7 +343,7 @@ func (m *Register) prepare(s state, i, j int, to func(state, string)) {
 	to(s, fmt.Sprintf("server %d promises %d", j, p.ballot))
 }
 
-// decide is when a majority has promised.
+// decide goes on with an operation once a majority has promised.
 func (m *Register) decide(s state, i int, to func(state, string)) {
 	p := &s.p[i]
 	if bits.OnesCount8(p.promised) < majority {
@@ -384,7 +384,7 @@ func (m *Register) accept(s state, i, j int, to func(state, string)) {
 	to(s, fmt.Sprintf("server %d accepts %d, ballot %d", j, p.value, p.ballot))
 }
 
-// end is when a majority has accepted.
+// end ends an operation once a majority has accepted.
 func (m *Register) end(s state, i int, to func(state, string)) {
 	p := &s.p[i]
 	enough := bits.OnesCount8(p.accepted) >= majority

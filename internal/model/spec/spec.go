@@ -92,7 +92,7 @@ func (h *Hold) String() string {
 	return fmt.Sprintf("%q (shared %t) of %.4s %d, token %d.%d", h.Key, h.Shared, h.Session, h.Request, h.Token.Epoch(), h.Token.Seq())
 }
 
-// An Answer tells whether a deadline has passed by the clock of the node that it is of.
+// An Answer tells whether a deadline has passed by its node's clock.
 type Answer uint8
 
 // The answers. Unknown lets the event happen, and changes nothing.
@@ -264,7 +264,7 @@ func (s *State) stepHold(e *Event) error {
 	return nil
 }
 
-// give is when a session, which serves the partition, gives out a token.
+// give notes a token that a session gives out, which has to serve the partition.
 func (s *State) give(e *Event) error {
 	t := e.Hold.Token
 	for i := range s.Serving {
@@ -279,7 +279,7 @@ func (s *State) give(e *Event) error {
 	return fmt.Errorf("I4: it does not serve the partition at that epoch")
 }
 
-// accept is when a node begins to have a hold that was granted to it.
+// accept makes a node begin to have a hold that was granted to it.
 func (s *State) accept(h *Hold) error {
 	switch {
 	case s.Offers[h.Identity] != h.Token:
@@ -332,7 +332,7 @@ func (s *State) have(h *Hold) error {
 	return nil
 }
 
-// free looks whether a hold that begins may stand beside those that there are.
+// free returns an error if a hold that begins may not stand beside those that there are.
 func (s *State) free(h *Hold) error {
 	for i := 0; i < len(s.Holds); i++ {
 		o := s.Holds[i]
@@ -373,7 +373,7 @@ func has(rows []fallback.Row, id fallback.Identity) bool {
 	return false
 }
 
-// die is when the arbiter takes a session for dead (I3).
+// die makes the arbiter take a session for dead (I3).
 func (s *State) die(session string) error {
 	for _, x := range s.Serving {
 		if x.Session == session && s.lapsed(session, x.Epoch, nil) == Lasts {
@@ -389,7 +389,7 @@ func (s *State) die(session string) error {
 	return nil
 }
 
-// over is when nothing of a session is in force any more.
+// over ends all that is in force of a session.
 func (s *State) over(session string) {
 	s.ended(session, 0)
 	holds := s.Holds[:0]

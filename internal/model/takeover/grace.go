@@ -163,7 +163,7 @@ func (m *EndOfGrace) alive(s *graceState, i int) bool {
 
 func (m *EndOfGrace) owned(s *graceState) bool { return s.owns && s.slot > 0 && m.alive(s, 0) }
 
-// until is how long X may announce.
+// until returns how long X may announce.
 func (m *EndOfGrace) until(s *graceState) int8 {
 	if !m.owned(s) {
 		return 0

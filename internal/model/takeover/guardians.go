@@ -274,7 +274,7 @@ func (m *Guardians) promise(s *guardState, j int, v int8) int8 {
 	return s.prom[j]
 }
 
-// left is how long X is valid, by its clock.
+// left returns how long X is valid, by its clock.
 func (m *Guardians) left(s *guardState) int8 {
 	if s.gone {
 		return 0
@@ -289,7 +289,7 @@ func (m *Guardians) left(s *guardState) int8 {
 	return d
 }
 
-// announced is how long X tells Y that it is valid.
+// announced returns how long X tells Y that it is valid.
 func (m *Guardians) announced(s *guardState) int8 {
 	d := m.left(s)
 	if !m.has(AnnounceBounded) && d > 0 {

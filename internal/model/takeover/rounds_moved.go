@@ -26,7 +26,8 @@ func (m *Rounds) tableMoves(was *roundState, add adderR) {
 	add(rMoveS, 0, s)
 }
 
-// acknowledged is when an opening has waited for all replicas: they have the earlier changes, too.
+// acknowledged notes that an opening has waited for all replicas: they have the earlier changes,
+// too.
 func (m *Rounds) acknowledged(s *roundState, n int8) {
 	if n == 0 && m.Opened && m.has(OpenedAtAll) {
 		s.sAway = inStep

@@ -1,7 +1,7 @@
 package takeover
 
-// unknown is when a session renews at a table that does not know it, in Grace. The renewal counts
-// once all replicas have it: until then the session asks again.
+// unknown notes the renewal of a session, in Grace, at a table that does not know it. The renewal
+// counts once all replicas have it: until then the session asks again.
 func (m *Rounds) unknown(x *table) {
 	if m.Opened && !x.lacks && m.has(Missing) {
 		x.grace, x.round, x.age, x.lacks = m.Q, 0, 0, true

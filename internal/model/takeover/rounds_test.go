@@ -11,7 +11,7 @@ func rounds(failovers, tables uint8, begun int8) *Rounds {
 }
 
 // finer has two ticks in delta, and as many in M: else a deposed table says that a session is dead
-// which has renewed at the other.
+// that has renewed at the other.
 func finer(failovers, tables uint8, begun int8) *Rounds {
 	m := rounds(failovers, tables, begun)
 	m.T, m.M, m.Q, m.Delta = 4, 2, 6, 2
@@ -108,7 +108,7 @@ func TestRounds_AreSafe(t *testing.T) {
 	}
 }
 
-// TestRounds_EachGuardPrevents takes each guard away, beside which the rule is named that it is of.
+// TestRounds_EachGuardPrevents takes each guard away. Its rule is named beside it.
 func TestRounds_EachGuardPrevents(t *testing.T) {
 	takes.Seconds(t)
 	for _, tt := range []struct {
