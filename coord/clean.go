@@ -45,7 +45,7 @@ type cleaner struct {
 
 	mu    mutex[leafRank]      // protects the fields below
 	keys  map[string]time.Time // when the rows of a key that is wanted are to be looked at: see contender.lookAround
-	swept time.Time            // when keys that nobody wants any more were left out
+	swept time.Time            // when keys without callers were left out
 }
 
 // due reports whether the rows of a key are to be looked at now: first after a RenewEvery, and then

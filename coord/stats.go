@@ -33,7 +33,7 @@ type Stats struct {
 	Locked  int    // keys that callers in this process have locked now
 	Kept    int    // keys kept without being locked (see Handoff.Linger)
 	Waiting int    // callers that wait now
-	Owned   int    // partitions whose keys this node grants
+	Owned   int    // partitions of which this node grants the keys
 
 	// LongestWait is the longest wait so far of the callers that wait now for another caller; 0:
 	// none. A wait that was not measured counts from when LongWait was looked for, a quarter of

@@ -62,16 +62,21 @@ func Packages(root string) (map[string]Style, error) {
 		if strings.HasSuffix(file, "_test.go") {
 			return nil
 		}
-		dir, err := filepath.Rel(root, filepath.Dir(file))
+		dir, err := relative(root, file)
 		if err != nil {
 			return err
 		}
-		dir = filepath.ToSlash(dir)
 		s, err := add(all[dir], file)
 		all[dir] = s
 		return err
 	})
 	return all, err
+}
+
+// relative returns the directory of a file, from root.
+func relative(root, file string) (string, error) {
+	dir, err := filepath.Rel(root, filepath.Dir(file))
+	return filepath.ToSlash(dir), err
 }
 
 // Rooms returns the style of each directory of the root, with all that is below it: comments, of
