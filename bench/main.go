@@ -1,4 +1,4 @@
-// Bench proves on a real redis-server what Holdfast says about its speed.
+// Bench proves on a real redis-server the claims of Holdfast about its speed.
 //
 //	go run ./bench                              # about ten minutes
 //	go run ./bench -only all                    # about 20
@@ -11,13 +11,13 @@
 //	make figures                                # README's figures and charts: measured, and written
 //	make charts                                 # the same from the run in docs/figures.json
 //
-// It starts a redis-server of its own unless it is given one, measures both sides of each
-// comparison in the same run and by turns, and prints a table for each subject, below it all
-// figures of each lock, beside those of the best rival and of the floor, and what must hold. -h
-// says what the subjects are about. Rivals that are not installed are not run.
+// It starts a redis-server of its own unless it is given one. It measures both sides of each
+// comparison in the same run and by turns. It prints a table for each subject, and below it all
+// figures of each lock, beside those of the best rival and of the floor. The claims that must hold
+// follow. -h describes the subjects. Rivals that are not installed are not run.
 //
-// The machine need not be quiet: what is compared is measured at nearly the same time, and only
-// ratios are judged.
+// The machine need not be quiet: both sides are measured at nearly the same time, and only ratios
+// are judged.
 //
 // Exit status: 0 if everything holds (or with -report), 1 if something does not or the measurement
 // failed, 2 for a bad command line.
@@ -43,7 +43,7 @@ import (
 )
 
 func main() {
-	harness.IfWorker() // which is this same program, told by its environment what to do
+	harness.IfWorker() // this same program with a task in its environment
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -63,7 +63,7 @@ type config struct {
 	command string
 }
 
-// everySubject is what can be measured.
+// everySubject is all subjects.
 var everySubject = subjects.All
 
 // names lists all subjects, or those that are measured by default.
@@ -192,7 +192,7 @@ func measure(ctx context.Context, cfg config, stdout, stderr io.Writer) int {
 	}
 	rec.Machine = report.ThisMachine(b.Servers)
 	errs = append(errs, b.Close(context.WithoutCancel(ctx)))
-	if len(rec.Subjects) > 0 { // what was measured is worth keeping if another subject failed
+	if len(rec.Subjects) > 0 { // these are worth keeping if another subject failed
 		errs = append(errs, cfg.Outputs.Write(rec))
 	}
 	if err := errors.Join(errs...); err != nil {

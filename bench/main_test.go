@@ -44,7 +44,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// What is wrong is one line that says so.
+// An error in the command line is one line on stderr.
 func TestBadFlags(t *testing.T) {
 	for _, test := range []struct {
 		args, want string
@@ -101,7 +101,7 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// The whole command, on a server that was there before, of which nothing must remain.
+// The whole command, on a server that was there before. Nothing must remain on it.
 func TestWholeRun(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -155,7 +155,8 @@ func fake(t *testing.T, cfg config, found map[string]float64) (code int, stdout,
 	return code, out.String(), errs.String()
 }
 
-// What does not hold makes the command fail, unless it is only to report, or to measure little.
+// A claim that does not hold makes the command fail, unless it is only to report, or to measure
+// little.
 func TestExitStatus(t *testing.T) {
 	for _, test := range []struct {
 		got    float64
@@ -176,7 +177,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// What was measured before a subject failed is kept, and the others are measured.
+// If a subject fails, the earlier results are kept, and the other subjects are measured.
 func TestRecordOfAFailedRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "r.json")
 	code, _, stderr := fake(t, config{only: []string{"good", "bad", "late"}, Outputs: report.Outputs{JSON: file}}, map[string]float64{"good": 1, "late": 1})

@@ -1,7 +1,7 @@
 // Package chart draws the bars of the report as static SVG.
 //
 // Bars are plain data, which can be kept as JSON, and draw a document that needs nothing else. All
-// can be read without colours: each bar has its name beside it, and what is ours is bolder. The
+// can be read without colours: each bar has its name beside it, and our own bars are bolder. The
 // colours are those of Okabe and Ito, which colour-blind people can tell apart. They follow the
 // reader's preference for light or dark.
 package chart
@@ -14,20 +14,20 @@ import (
 	"github.com/holdfast-go/holdfast/internal/svg"
 )
 
-// Kind says what something is that is drawn.
+// Kind is the kind of a bar.
 type Kind string
 
 const (
 	Ours  Kind = "ours"
 	Rival Kind = "rival"
-	Floor Kind = "floor" // what nothing can be faster than
+	Floor Kind = "floor" // a lower bound for every lock
 )
 
 // Bars is one bar per row, from the left, with a whisker from the least to the most that was seen,
 // on a logarithmic scale.
 type Bars struct {
 	Name  string `json:"name"`            // the name of a file
-	Title string `json:"title"`           // what it shows, in a few words
+	Title string `json:"title"`           // the subject, in a few words
 	About string `json:"about,omitempty"` // how to read it, for readers that cannot see it as well
 	Unit  string `json:"unit"`
 	Rows  []Bar  `json:"rows"`
@@ -163,7 +163,7 @@ func wide(s string) float64 { return 6.9 * float64(len([]rune(s))) }
 // axis maps values to coordinates, by their logarithms.
 type axis struct{ min, max, from, to float64 }
 
-// newAxis makes an axis on which all values have a place, and a bar of each a length.
+// newAxis makes an axis with a place for every value, and a length for the bar of each.
 func newAxis(values []float64, from, to float64) axis {
 	least, most := math.Inf(1), math.Inf(-1)
 	for _, v := range values {
@@ -184,10 +184,10 @@ func newAxis(values []float64, from, to float64) axis {
 	return a
 }
 
-// drawable is false for what has no place on the axis, as zero has none.
+// drawable reports whether a value has a place on the axis. Zero has none.
 func drawable(v float64) bool { return v > 0 && !math.IsInf(v, 0) }
 
-// at returns the coordinate. What is beyond an end is put on it.
+// at returns the coordinate. A value beyond an end is put on that end.
 func (a axis) at(v float64) float64 {
 	if !drawable(v) {
 		return a.from

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
-// What is drawn is XML that refers to nothing outside, has no number that is none, and has the name
-// of all that is in it. One has names and values that make trouble, and one has nothing.
+// A drawing is XML without references to the outside and without NaN or infinity. It has the name
+// of each bar. One chart has names and values that make trouble, and one has nothing.
 func TestSVG(t *testing.T) {
 	for name, c := range map[string]Bars{
 		"bars": {Name: "x", Title: `a <title> & "more"`, About: "about it", Unit: stats.Nanoseconds, Rows: []Bar{

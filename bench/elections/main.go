@@ -3,8 +3,8 @@
 // client-go's leaderelection with its recommended times. Three candidates of each side run. The
 // leader gets SIGTERM, and the time until the next one leads is taken.
 //
-// client-go's Lease is a key of etcd, written if its revision is the one that was read: what the
-// API server of Kubernetes does with it, without the server in between.
+// client-go's Lease is a key of etcd, written if its revision is the one that was read. The API
+// server of Kubernetes does the same with it, but here no server is in between.
 //
 //	make elections            # needs redis-server and etcd (apt install redis-server etcd-server)
 package main
@@ -27,7 +27,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// sides are what is compared.
+// sides are the compared implementations.
 var sides = []struct {
 	name  string
 	redis bool // its server is Redis, and not etcd
@@ -39,8 +39,7 @@ var sides = []struct {
 	{"client-go `leaderelection`", false, clientgo},
 }
 
-// A teller tells the command what a candidate has come to: that it waits, leads, and was told to
-// stop.
+// A teller tells the command the state of a candidate: that it waits, leads, and was told to stop.
 type teller struct{ waits, leads, told func() }
 
 func main() {
@@ -62,8 +61,7 @@ func run() error {
 	return compare(ctx, *only, *turns, *pause)
 }
 
-// candidate campaigns until SIGTERM, or until its parent is gone. It says on stdout what it has
-// come to.
+// candidate campaigns until SIGTERM, or until its parent is gone. It prints its state on stdout.
 func candidate(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

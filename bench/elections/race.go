@@ -41,7 +41,7 @@ type race struct {
 	took   []time.Duration
 }
 
-// An event is what a candidate has come to.
+// An event is a change of a candidate's state.
 type event struct {
 	by   *exec.Cmd
 	what string // waits, leads or told
@@ -54,7 +54,7 @@ func newRace(ctx context.Context, side int, addr string) *race {
 	return r
 }
 
-// add starts a candidate, and returns when it has come to what is to be heard of it.
+// add starts a candidate, and returns its event of the wanted kind.
 func (r *race) add(what string) (event, error) {
 	w, err := reexec.Start(r.ctx, candidateEnv, r.order, os.Stderr, 10*time.Second)
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *race) begin() (err error) {
 }
 
 // turn replaces the leader's process. Before that it waits for a random share of client-go's
-// period, as the SIGTERM of a deployment comes at any time between two attempts of those that poll.
+// period: a deployment sends SIGTERM at any time between two attempts of a candidate that polls.
 // It says of a long hand-over where it has waited.
 func (r *race) turn(ctx context.Context, pause time.Duration) (err error) {
 	select {

@@ -1,9 +1,8 @@
 // Package harness runs a measurement: the Redis server, the worker processes and where they run,
-// and the meters of what they use.
+// and the meters of their usage.
 //
-// A worker is this same program, started again. A subject adds tasks (NewTask) that a worker does
-// on being told, and that the parent gives to one worker (Do), to several (All), or to one of its
-// own (Alone).
+// A worker is this same program, started again. A subject adds tasks (NewTask) for workers. The
+// parent gives a task to one worker (Do), to several (All), or to one of its own (Alone).
 package harness
 
 import (
@@ -24,21 +23,21 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// What go-redis would print here is what its calls return as errors anyway.
+// The calls of go-redis return as errors all that go-redis would print here.
 func init() { logging.Disable() }
 
-// Settings are what all subjects are measured with.
+// Settings are the settings of all subjects.
 type Settings struct {
 	Redis  string // address of a server; empty: one of our own
 	Rivals bool   // all of them
 	Pin    bool
-	Place  string        // what runs where in shared and zipf
+	Place  string        // where server and workers run in shared and zipf
 	Calm   time.Duration // the longest wait for the machine to calm down between two rounds
 
 	Debounce time.Duration // of clusters, for tests; 0: the library's default
 }
 
-// Bench is one run of the command: the server, and what all subjects need.
+// Bench is one run of the command: the server, and the state that all subjects share.
 type Bench struct {
 	Settings
 	stdout, stderr io.Writer
@@ -53,7 +52,7 @@ type Bench struct {
 	ends           []func(failed bool) error
 }
 
-// Part runs a subject or a part of one, and ends what was begun in it.
+// Part runs a subject or a part of one, and then calls the functions that it gave to AtEnd.
 func (b *Bench) Part(f func() error) (err error) {
 	first := len(b.ends)
 	defer func() {
@@ -65,8 +64,8 @@ func (b *Bench) Part(f func() error) (err error) {
 	return f()
 }
 
-// AtEnd has a function called at the end of the part, and told whether anything has failed. What
-// was told last is called first.
+// AtEnd has a function called at the end of the part, and told whether anything has failed. The
+// last function is called first.
 func (b *Bench) AtEnd(end func(failed bool) error) { b.ends = append(b.ends, end) }
 
 // NewBench starts the server, or makes sure that the one given answers.

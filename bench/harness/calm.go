@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/bench/stats"
 )
 
-// What a round leaves behind must not be charged to the next one: a pool that gives up hundreds of
-// queries goes on for seconds after its callers have stopped, as their servers must be told, and
-// the connections be made anew.
+// The remains of a round must not be charged to the next one. A pool that gives up hundreds of
+// queries goes on for seconds after its callers have stopped: it must tell their servers, and make
+// the connections anew.
 const (
 	calmBusy  = 0.1 // of all cores, at most, for
 	calmFor   = 250 * time.Millisecond

@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Counter is a go-redis hook that counts what a client asks of the server. A script is one command,
+// Counter is a go-redis hook that counts the commands of a client. A script is one command,
 // whatever it calls inside; of a pipeline each command counts, but the round trip counts once.
 //
 // It counts at the client because the server cannot: its total_commands_processed and its
-// commandstats include what scripts call. What sets up a connection of the pool does not count, and
+// commandstats include the calls of scripts. The set-up of a pool's connection does not count, and
 // a subscription's commands are not seen. A command that go-redis sends again after a network error
 // would count once; the server's own count of scripts, printed beside ours, would tell.
 type Counter struct {
@@ -95,7 +95,7 @@ func (c *Counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func NewClient(addr string, goroutines int) (*redis.Client, *Counter) {
 	o := &redis.Options{Addr: addr, ContextTimeoutEnabled: true}
 	if goroutines > 0 {
-		o.PoolSize = goroutines + 4 // and some for what a lock does in the background
+		o.PoolSize = goroutines + 4 // and some for the background work of a lock
 	}
 	client, n := redis.NewClient(o), new(Counter)
 	client.AddHook(n)
@@ -106,7 +106,7 @@ func NewClient(addr string, goroutines int) (*redis.Client, *Counter) {
 // counters are the counters of newClient's clients.
 var counters sync.Map
 
-// Background returns a client for what Holdfast does beside lock calls, as it would make one from
+// Background returns a client for Holdfast's background work: one as Holdfast would make from
 // client's options, but with the client's counter. It lasts as long as the process.
 func Background(client *redis.Client) *redis.Client {
 	c := redis.NewClient(client.Options())

@@ -82,7 +82,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// What is allocated, sent and computed is seen.
+// The meter sees allocations, bytes sent, and CPU time.
 func TestMeter(t *testing.T) {
 	count := new(Counter)
 	m := NewMeter(count, nil)

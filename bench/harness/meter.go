@@ -41,7 +41,7 @@ func (m Meter) now() stats.Effort {
 	return e
 }
 
-// Read is what was used since the meter began.
+// Read returns the usage since the meter began.
 func (m Meter) Read(sections int64) stats.Effort {
 	e := m.now()
 	return stats.Effort{
@@ -51,14 +51,14 @@ func (m Meter) Read(sections int64) stats.Effort {
 	}
 }
 
-// Heap is what is reachable: the least of some looks, because the coordinator goes on in the
-// background.
+// Heap returns the size of the reachable heap: the least of some looks, because the coordinator
+// goes on in the background.
 func Heap() int64 {
 	least := int64(-1)
 	for range 3 {
 		time.Sleep(20 * time.Millisecond)
 		runtime.GC()
-		runtime.GC() // what sync.Pools kept through the first
+		runtime.GC() // for objects that sync.Pools kept through the first
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		if n := int64(m.HeapAlloc); least < 0 || n < least {
@@ -76,7 +76,7 @@ func SelfCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ServerCPU is what redis-server has used since it started.
+// ServerCPU returns the CPU time of redis-server since it started.
 func ServerCPU(ctx context.Context, c *redis.Client) (time.Duration, error) {
 	info := c.InfoMap(ctx, "cpu")
 	if info.Err() != nil {
@@ -87,7 +87,7 @@ func ServerCPU(ctx context.Context, c *redis.Client) (time.Duration, error) {
 	return time.Duration((user + sys) * float64(time.Second)), err
 }
 
-// CommandStat is what the server says about one command since it started.
+// CommandStat is the server's statistics of one command since it started.
 type CommandStat struct{ Calls, usec int64 }
 
 func (s CommandStat) Since(before CommandStat) CommandStat {

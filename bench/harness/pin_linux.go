@@ -88,7 +88,7 @@ func Children(pid int) (list []int) {
 	return list
 }
 
-// ProcessCPU is what the threads of the processes have used, to the nanosecond. Those that have
+// ProcessCPU returns the CPU time of the processes' threads, to the nanosecond. Threads that have
 // ended do not count.
 func ProcessCPU(pids []int) (total time.Duration) {
 	for _, pid := range pids {

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress is a line on the terminal that says what is being measured and how long it will take.
+// progress is a line on the terminal with the current measurement and the time that it will take.
 // One without a width, which does not write to a terminal, says nothing.
 type progress struct {
 	w     io.Writer
 	width int
 
-	mu          sync.Mutex // protects what follows
+	mu          sync.Mutex // protects the fields below
 	subject     string
 	number, all int       // of the subjects
 	begun       time.Time // of a part of the subject, with steps of about the same length
@@ -44,7 +44,7 @@ func (p *progress) Begin(subject string, number, all int) {
 	p.Step("under way", 0, 0)
 }
 
-// Step says what is measured now, after done of total parts of the subject.
+// Step shows the current measurement, after done of total parts of the subject.
 func (p *progress) Step(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The store is what the critical sections of shared and zipf are about: numbers in a process of its
+// The store is the data of the critical sections of shared and zipf: numbers in a process of its
 // own, read and written in one round trip each. A section reads a number and writes it back, one
-// higher. It is also the referee: a write that is not one more than what is there tells that two
-// sections ran at the same time, and a token that is not above the last one tells that tokens do
-// not rise.
+// higher. The store is also the referee. A write that is not one more than the stored number tells
+// that two sections ran at the same time. A token that is not above the last one tells that tokens
+// do not rise.
 
 const (
 	storeRead  = 'r' // answer: the number
@@ -33,7 +33,7 @@ const (
 )
 
 type storeCell struct {
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	number uint64
 	token  uint64
 	wrong  uint64
@@ -231,7 +231,8 @@ func (r *Referee) Leave(who uint64) {
 	}
 }
 
-// Writer is what a writer of a lock for readers and writers adds to those inside, and a reader 1.
+// Writer is the number that a writer of a lock for readers and writers adds to Inside. A reader
+// adds 1.
 const Writer = 1 << 32
 
 // Join is called with 1, or with Writer, as the first thing under a lock for readers and writers,

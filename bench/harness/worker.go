@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// Order is what a worker process must know when it starts. It travels in the environment, as JSON.
+// Order is the parameters of a new worker process. It travels in the environment, as JSON.
 type Order struct {
 	Process   int    `json:"process"` // from 1
 	Redis     string `json:"redis"`
@@ -29,11 +29,11 @@ type Order struct {
 
 const orderEnv = "HOLDFAST_BENCH_ORDER"
 
-// CloseTime is what a worker may take to give its locks back and end.
+// CloseTime is the time in which a worker has to give its locks back and end.
 const CloseTime = 5 * time.Second
 
-// Host is a worker process to those that do its tasks: what it was started with, and what stays
-// from task to task.
+// Host is a worker process as its tasks see it: its order, and the objects that stay from task to
+// task.
 type Host struct {
 	Order
 	line    *reexec.Line
@@ -56,10 +56,10 @@ func (h *Host) At(done, total int) {
 	}
 }
 
-// AtEnd calls f when the worker ends. What was told last is called first.
+// AtEnd has f called when the worker ends. The last function is called first.
 func (h *Host) AtEnd(f func() error) { h.closers = append(h.closers, f) }
 
-// AtEndWithin is atEnd for what may take closeTime.
+// AtEndWithin is AtEnd for a function that may take CloseTime.
 func (h *Host) AtEndWithin(f func(context.Context) error) {
 	h.AtEnd(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), CloseTime)
@@ -68,7 +68,7 @@ func (h *Host) AtEndWithin(f func(context.Context) error) {
 	})
 }
 
-// Kept returns what open makes when it is asked for by that name for the first time in this worker.
+// Kept returns the object of that name in this worker, and calls open to make it the first time.
 func Kept[T any](h *Host, name string, open func() (T, error)) (T, error) {
 	if x, ok := h.kept[name]; ok {
 		return x.(T), nil
@@ -118,8 +118,8 @@ func (h *Host) work() (err error) {
 	return tasks.Serve(h.line, h, 2*CloseTime)
 }
 
-// taskLimit is how long a task, or a step of one, may take. What takes longer hangs, and is killed:
-// others shall be measured.
+// taskLimit is how long a task, or a step of one, may take. A worker that takes longer hangs, and
+// is killed: others shall be measured.
 const taskLimit = 5 * time.Minute
 
 // Start starts a worker for a subject. When ctx ends, its stdin does, which makes it end by itself;
@@ -185,8 +185,8 @@ func (b *Bench) StartMany(ctx context.Context, subject string, n, mine, its int)
 	return store, ws[:n], err
 }
 
-// StartPinned starts a worker on a core of its own, if wanted and possible, and one on our server's
-// core for each of the others, which the note names.
+// StartPinned starts a worker on a core of its own, if wanted and possible. For each of the others
+// it starts one on our server's core, which the note names.
 func (b *Bench) StartPinned(ctx context.Context, subject string, others ...string) (ws []*reexec.Worker, note string, err error) {
 	// The first core gets most of the machine's interrupts. The server, which is on every path,
 	// gets the other.

@@ -62,7 +62,7 @@ func writeCharts(dir, names string, r *Record) error {
 	return nil
 }
 
-// charts are the ladder, which is what a lock costs on each rung of all subjects, and those of the
+// charts returns the charts of the subjects and the ladder: the cost of a lock on each rung of all
 // subjects.
 func (r *Record) charts() (list []chart.Bars) {
 	ladder := chart.Bars{

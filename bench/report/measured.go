@@ -15,8 +15,8 @@ type measured struct {
 	Measures []measureValue `json:"measures"`
 }
 
-// measureValue is one figure: the median of the rounds, and between what they varied. What is null
-// was not measured.
+// measureValue is one figure: the median of the rounds, and their least and most. Null was not
+// measured.
 type measureValue struct {
 	Name   string `json:"name"`
 	Unit   string `json:"unit"`
@@ -84,8 +84,8 @@ func bestRival(m stats.Metric, list []Contestant) (best *Contestant) {
 	return best
 }
 
-// spreads is a table of all figures: for each way to lock the medians, between what the rounds
-// varied, and the ratios.
+// spreads returns a table of all figures: for each way to lock the medians, the least and the most
+// of the rounds, and the ratios.
 func spreads(list []measured) (table [][]string) {
 	if len(list) == 0 {
 		return nil

@@ -31,7 +31,7 @@ type Record struct {
 
 const RecordFormat = 1
 
-// subjectRecord is what one subject found.
+// subjectRecord is the result of one subject.
 type subjectRecord struct {
 	Name string `json:"name"`
 	Result
@@ -96,7 +96,7 @@ func ReadRecord(file string) (*Record, error) {
 }
 
 // readRecords puts records together, of runs in which different subjects were measured. They have
-// to be of one machine and one source, or what is side by side cannot be compared.
+// to be of one machine and one source, or figures side by side cannot be compared.
 func readRecords(files []string) (all *Record, err error) {
 	for _, file := range files {
 		r, err := ReadRecord(file)
@@ -136,7 +136,7 @@ func (r *Record) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-// machineRecord is what a measurement was made on.
+// machineRecord is the machine of a measurement.
 type machineRecord struct {
 	Cores   int      `json:"cores"`
 	CPU     string   `json:"cpu"` // model; empty: unknown
@@ -177,7 +177,7 @@ func Commit() string {
 	if err != nil {
 		return ""
 	}
-	changed := "" // what a run has written into docs is no source
+	changed := "" // a run's output in docs is no source
 	if exec.Command("git", "diff", "--quiet", "HEAD", "--", ":/", ":(exclude,top)docs").Run() != nil {
 		changed = "+"
 	}

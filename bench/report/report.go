@@ -1,4 +1,4 @@
-// Package report keeps and shows what was found: on the terminal, as a record in a file, as charts,
+// Package report keeps and shows results: on the terminal, as a record in a file, as charts,
 // and in README.
 package report
 
@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
-// Result is what a subject prints: a table, notes, and what must hold. The report shows these of
-// any subject; what else there is to draw is in the other fields, which may be empty.
+// Result is the result of a subject: a table, notes, and claims that must hold. The report shows
+// these of any subject; the other fields, which may be empty, are drawn besides.
 type Result struct {
 	Title  string     `json:"title"`
 	Table  [][]string `json:"table"` // the first row is the head
@@ -25,7 +25,7 @@ type Result struct {
 	Figures  []Figure    `json:"figures,omitempty"`
 }
 
-// Claim is one statement that must hold. What was not measured, NaN, does not hold.
+// Claim is one statement that must hold. A claim about NaN, which was not measured, does not hold.
 type Claim struct {
 	Text  string  `json:"text"`
 	Got   value   `json:"value"`
@@ -108,7 +108,7 @@ func KindOf(name string) chart.Kind {
 	return chart.Rival
 }
 
-// Bar sums up a sample. What was not measured is 0, as JSON has no number for it.
+// Bar sums up a sample. A figure that was not measured is 0, as JSON has no number for it.
 func Bar(name string, kind chart.Kind, sample []float64) chart.Bar {
 	s := stats.SpreadOf(sample)
 	known := func(x float64) float64 {
@@ -126,14 +126,14 @@ func TimesFloor(b chart.Bar, sample, floor []float64, name string) chart.Bar {
 	return b
 }
 
-// Contestant is a variant with what it did in the rounds.
+// Contestant is a variant with the tally of its rounds.
 type Contestant struct {
 	Name string
 	Kind chart.Kind
 	*stats.Tally
 }
 
-// Contest adds what is to be drawn of variants that contend.
+// Contest adds the charts of variants that contend.
 func (r *Result) Contest(name, what string, list []Contestant) {
 	bars := chart.Bars{
 		Name: name + "-rates", Title: "Critical sections per second, " + what, Unit: "/s",

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
-// tallyOf is what was done in rounds of a second.
+// tallyOf returns the tally of rounds of a second.
 func tallyOf(waits *histogram.Histogram, sections ...int64) *stats.Tally {
 	t := new(stats.Tally)
 	for _, n := range sections {
@@ -25,7 +25,7 @@ func tallyOf(waits *histogram.Histogram, sections ...int64) *stats.Tally {
 	return t
 }
 
-// sample is what two subjects found: one with everything that there is, and one with what all have.
+// sample returns the record of two subjects: one with all fields, and one with those that all have.
 func sample() *Record {
 	r := &Record{Format: RecordFormat, Date: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Commit: "c0ffee", Command: "go run ./bench <all>"}
 	waits := new(histogram.Histogram)
@@ -134,7 +134,7 @@ func TestRecordsArePutTogether(t *testing.T) {
 	}
 }
 
-// A round is what all processes did, and each figure is the median of the rounds.
+// A round sums up all processes, and each figure is the median of the rounds.
 func TestMeasured(t *testing.T) {
 	var waits histogram.Histogram
 	waits.Record(time.Millisecond)

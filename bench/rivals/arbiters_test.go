@@ -37,7 +37,7 @@ func TestRedis_Row(t *testing.T) {
 	})
 }
 
-// What users lock with at several Redis servers is Redlock: redsync over a pool of each.
+// At several Redis servers users lock with Redlock: redsync over a pool of each.
 func TestQuorum_Row(t *testing.T) {
 	owners.Row(t, owners.Store{
 		Name: "three Redis servers",

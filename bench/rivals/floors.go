@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What no lock can be faster than, measured beside them.
+// Floors, measured beside the locks: no lock can be faster.
 
 // KeyedMutex is a lock per key for the goroutines of one process, as it is often written. The zero
 // value is ready.
@@ -67,7 +67,7 @@ func SetOnly(ctx context.Context, c *redis.Client, key string) error {
 	return err
 }
 
-// deleteIfMine unlocks what SET has locked.
+// deleteIfMine unlocks a key that SET has locked.
 var deleteIfMine = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
 // SetPair locks and unlocks as most do, in two round trips.

@@ -11,16 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What Redisson's read-write lock and semaphore do at the server, as scripts: see OpenRedissonRW
-// and OpenRedissonSemaphore. Redisson itself is a library of Java; this is what a user of Go would
-// write after it. It is no translation: names differ, and a holder has a lock once.
+// The server side of Redisson's read-write lock and semaphore, as scripts: see OpenRedissonRW and
+// OpenRedissonSemaphore. Redisson itself is a library of Java; a user of Go would write this after
+// it. It is no translation: names differ, and a holder has a lock once.
 
 // redissonLease is Redisson's lockWatchdogTimeout. It is renewed every third of it, which no
 // section here lasts.
 const redissonLease = 30 * time.Second
 
-// granted is what the scripts answer for a lock. Else it is for how many milliseconds another one
-// holds it at most.
+// granted is the scripts' answer for a lock. Any other answer is the most milliseconds that another
+// holder has it.
 const granted = -1
 
 // The hash KEYS[1] has the mode, and a field for each holder. Each reader has a key with an expiry
@@ -75,8 +75,8 @@ return 1`)
 // errNotHeld says that a lock was not held any more when it was to be unlocked.
 var errNotHeld = errors.New("redisson: not held any more")
 
-// redissonObject is what locks and semaphores have in common: who has to wait subscribes to a
-// channel, and tries again after each message, and when the holder has lapsed.
+// redissonObject is the common part of locks and semaphores. A waiter subscribes to a channel, and
+// tries again after each message, and when the holder has lapsed.
 type redissonObject struct {
 	client *redis.Client
 	keys   []string // the object and its channel
@@ -138,7 +138,7 @@ func OpenRedissonRW(e Environment, key string) (*RW, error) {
 
 // OpenRedissonSemaphore opens Redisson's RSemaphore of so many permits: a number at the server,
 // which the first one of a name decides. The permits of a process that has crashed are lost.
-// acquire waits for n permits, and returns what releases them.
+// acquire waits for n permits, and returns the function that releases them.
 func OpenRedissonSemaphore(e Environment, key string, permits int) (
 	acquire func(ctx context.Context, n int) (release func() error, err error), err error,
 ) {

@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/bench/harness"
 )
 
-// openRueidis opens rueidislock with its defaults or, tuned, with what its README advises for a
-// single Redis of version 7.0.5 or later: one key instead of three, and no notice of what one has
-// done oneself.
+// openRueidis opens rueidislock with its defaults or, tuned, as its README advises for a single
+// Redis of version 7.0.5 or later: one key instead of three, and no notice of the client's own
+// commands.
 func openRueidis(tuned bool) func(Environment) (*Locker, error) {
 	return func(e Environment) (*Locker, error) {
 		o := rueidislock.LockerOption{

@@ -98,8 +98,8 @@ type Servers struct {
 	Absent  map[string]error   // why not
 }
 
-// StartServers starts what the variants need. What is not installed is absent, and its variants are
-// not run.
+// StartServers starts the servers of the variants. A server that is not installed is absent, and
+// its variants are not run.
 func StartServers(ctx context.Context, core int, list []Variant) (_ *Servers, err error) {
 	all := &Servers{Running: make(map[string]*Server), Absent: make(map[string]error)}
 	for _, v := range list {
@@ -149,7 +149,7 @@ func (s *Servers) Conn(v Variant) string {
 	return s.Of(v.Server).Conn
 }
 
-// CPU is what the servers that the variant uses have used so far.
+// CPU returns the CPU time of the variant's servers so far.
 func (s *Servers) CPU(ctx context.Context, admin *redis.Client, v Variant) (time.Duration, error) {
 	if v.Server != nil {
 		return harness.ProcessCPU(s.Of(v.Server).PIDs()), nil

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
-// What was started for a run ends with it.
+// A server that was started for a run ends with it.
 func TestServersEnd(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []*ServerKind{PostgresKind, EtcdKind, ZookeeperKind} {

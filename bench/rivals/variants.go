@@ -39,11 +39,11 @@ type Variant struct {
 	Alone  bool        // it knows nothing of other processes: a floor, for one
 	In     string      // the subjects that measure it; none: it breaks the rules
 	More   string      // those that do with -rivals all
-	Server *ServerKind // what it needs besides Redis
+	Server *ServerKind // a server besides Redis
 	Open   func(e Environment) (*Locker, error)
 }
 
-// Environment is what a variant is opened with in one process.
+// Environment is the parameters for opening a variant in one process.
 type Environment struct {
 	harness.Order
 	Client     *redis.Client
@@ -89,7 +89,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 	return l.ready(ctx)
 }
 
-// Close closes what the variant has opened.
+// Close closes the connections and nodes that the variant has opened.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.Node != nil {
 		return l.Node.Close(ctx)
@@ -101,13 +101,13 @@ func (l *Locker) Close(ctx context.Context) error {
 }
 
 // RW is a lock of one key for readers and writers, in one process. Each call waits, and returns
-// what unlocks it.
+// the function that unlocks.
 type RW struct {
 	RLock, Lock func(ctx context.Context) (unlock func() error, err error)
 	shut        func() // nil: it leaves nothing open
 }
 
-// Close closes what the lock has opened.
+// Close closes the connections that the lock has opened.
 func (l *RW) Close(context.Context) error {
 	if l.shut != nil {
 		l.shut()
@@ -322,7 +322,7 @@ func openRedislock(delay time.Duration) func(Environment) (*Locker, error) {
 	}
 }
 
-// openSet opens what most write themselves.
+// openSet opens the lock that most users write themselves.
 func openSet(delay time.Duration) func(Environment) (*Locker, error) {
 	return func(e Environment) (*Locker, error) {
 		return &Locker{Section: func(ctx context.Context, key string, inside func(uint64)) error {

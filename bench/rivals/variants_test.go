@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// serve starts what variants need, until the test ends.
+// serve runs the servers of variants until the test ends.
 func serve(t *testing.T, list ...Variant) *Servers {
 	s, err := StartServers(t.Context(), -1, list)
 	if err != nil {
@@ -71,9 +71,9 @@ func testVariant(t *testing.T, v Variant, all ...*Locker) {
 	defer cancel()
 	failed := t.Error
 	if strings.HasPrefix(v.Name, "rueidislock") {
-		// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes what the call
-		// may have set; its own waiters do not hear of that, so on a busy machine one may wait for
-		// ever.
+		// It gives a call up that takes longer than 20 ms (TryNextAfter) and deletes the key that
+		// the call may have set. Its own waiters do not hear of that, so on a busy machine one may
+		// wait for ever.
 		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		failed = func(args ...any) {
@@ -144,7 +144,7 @@ func testVariant(t *testing.T, v Variant, all ...*Locker) {
 	}
 }
 
-// Readers are in together, and a writer is alone: what is compared does what it says.
+// Each compared lock keeps its promise: readers are in together, and a writer is alone.
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

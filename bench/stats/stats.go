@@ -1,5 +1,5 @@
-// Package stats has what figures are made of: samples and their spread, histograms, and what a way
-// to lock did in rounds.
+// Package stats has the parts of figures: samples and their spread, histograms, and the rounds of a
+// way to lock.
 package stats
 
 import (
@@ -31,7 +31,7 @@ func Median(sample []float64) float64 {
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// Ratio is NaN, with which nothing holds, where there is none.
+// Ratio returns a/b, or NaN for a zero b. No claim holds for NaN.
 func Ratio(a, b float64) float64 {
 	if b == 0 {
 		return math.NaN()
@@ -81,8 +81,8 @@ func (s Spread) Cells() []string {
 	return []string{Number(s.Median), Number(s.Least) + ".." + Number(s.Most)}
 }
 
-// IntervalOf is the median of a sample, with an interval for the median of what it is a sample of,
-// at 95 %: the ranks are those of the binomial distribution, so nothing is assumed of the values
+// IntervalOf returns the median of a sample, with an interval at 95 % for the median of the
+// population. The ranks are those of the binomial distribution, so nothing is assumed of the values
 // but that each is drawn by itself.
 func IntervalOf(sample []float64) Spread {
 	if len(sample) == 0 {
@@ -159,9 +159,9 @@ func LatencyOf(sample []float64) Latency {
 	return Latency{len(sample), quantile(sample, 0.5), quantile(sample, 0.99), quantile(sample, 0.999), quantile(sample, 1)}
 }
 
-// Effort is what a process did in a round, and what it used for it.
+// Effort is the work of a process in a round, and its usage for it.
 type Effort struct {
-	Sections int64         `json:"sections"` // or calls: what the figures are per
+	Sections int64         `json:"sections"` // or calls: the divisor of the figures
 	Commands int64         `json:"commands"` // to Redis
 	Trips    int64         `json:"trips"`
 	Sent     int64         `json:"sent"` // bytes, on connections to servers of locks
@@ -186,8 +186,8 @@ func (e Effort) Bytes() int64 { return e.Sent + e.Received }
 // UsedHead are the columns that usedPer fills.
 var UsedHead = []string{"CPU", "allocations", "commands", "bytes"}
 
-// UsedPer is what an operation took in CPU time (nanoseconds), allocations, commands and bytes:
-// medians of the rounds.
+// UsedPer returns an operation's CPU time (nanoseconds), allocations, commands and bytes: medians
+// of the rounds.
 func UsedPer(rounds []Round) []string {
 	per := func(of func(Round) float64) string {
 		var list []float64
@@ -202,15 +202,15 @@ func UsedPer(rounds []Round) []string {
 	}
 }
 
-// Cells are those of a measurement with another one beside it: its median and limits, its ratio to
-// the other one, block by block, and what an operation took.
+// Cells returns the cells of a measurement with another one beside it: its median and limits, its
+// ratio to the other one, block by block, and the usage of an operation.
 func Cells(name string, sample, base []float64, number func(float64) string, rounds []Round) []string {
 	s := SpreadOf(sample)
 	cells := append([]string{name, number(s.Median), number(s.Least) + ".." + number(s.Most)}, SpreadOf(PerRound(sample, base)).Cells()...)
 	return append(cells, UsedPer(rounds)...)
 }
 
-// Round is what all processes did together.
+// Round is the work of all processes together in a round.
 type Round struct {
 	Effort
 	Took                time.Duration
@@ -221,7 +221,7 @@ type Round struct {
 	Parts []int64 // sections by process
 }
 
-// NewRound puts together what the processes did.
+// NewRound puts the work of the processes together.
 func NewRound(took, server time.Duration, parts []Effort, waits *histogram.Histogram) Round {
 	r := Round{
 		Took: took, Server: server, Max: float64(waits.Longest),
@@ -274,7 +274,7 @@ const (
 	MeasureServer   = "CPU s per million, servers"
 )
 
-// Tally is what a way to lock did in all rounds.
+// Tally is all rounds of a way to lock.
 type Tally struct {
 	Rounds  []Round
 	Rates   []float64 // operations per second, by round

@@ -26,10 +26,10 @@ type ColdSizes struct {
 // that no release runs while something is measured.
 const coldBatch = 4 * time.Millisecond
 
-// coldRatio is what Lock may take, in times of a bare SET NX PX.
+// coldRatio is the time that Lock may take, in times of a bare SET NX PX.
 const coldRatio = 1.3
 
-// Lanes of cold, and what else it counts.
+// Lanes of cold, and its other counts.
 const (
 	coldPing   = "PING (the floor)"
 	coldSet    = "SET key value NX PX"
@@ -192,8 +192,8 @@ func measureCold(ctx context.Context, b *Run) (report.Result, error) {
 			report.AtMost(coldRatio, stats.Ratio(lock.All.P50, set.All.P50), "median Lock, times the median SET NX PX"),
 			report.AtMost(1, stats.Ratio(r.Facts[coldToLock], r.Facts[coldLocks]), "commands per Lock, which waits for them"),
 			report.AtMost(1, stats.Ratio(r.Facts[coldToUnlock], r.Facts[coldLocks]), "commands per Unlock, in the background"),
-			// What is under way when the counting begins or ends is counted as sent, but not yet as
-			// done, or the other way.
+			// A command under way when the counting begins or ends is counted as sent, but not yet
+			// as done, or the other way.
 			report.AtMost(2, math.Abs(r.Facts[coldUnaccounted]), "commands for anything but lock, unlock, renew, verify"),
 			report.AtMost(1, stats.Ratio(unlock.P50, ping.P50), "median Unlock, times the median PING: nobody waits"),
 		},

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// Crowd is what does a job: goroutines of processes, in rounds of each way by turns.
+// Crowd is the workers of a job: goroutines of processes, in rounds of each way by turns.
 type Crowd struct {
 	Processes, Goroutines int // goroutines of each
 	Keys                  int // more than 1: by zipf
@@ -24,7 +24,7 @@ type Crowd struct {
 	Round                 time.Duration
 }
 
-// job is what ways are compared in.
+// job is the work of compared ways.
 type job struct {
 	Name, Title string
 	Crowd
@@ -35,7 +35,7 @@ type job struct {
 	Ratios int // comparisons in slices; 0: none
 }
 
-// total is what one way did in all rounds.
+// total is all rounds of one way.
 type total struct {
 	*way
 	stats.Tally
@@ -63,7 +63,7 @@ func (t *total) kind() chart.Kind {
 // rounds.
 func (t *total) times(other *total) float64 { return t.Times(&other.Tally).Median }
 
-// contest is what the rounds of ways of a kind need.
+// contest is the state for the rounds of ways of a kind.
 type contest struct {
 	b       *Run
 	subject string
@@ -105,8 +105,8 @@ func (c *contest) start(ctx context.Context, processes int, at harness.Placement
 	return err
 }
 
-// cluster opens a node of a cluster in each process, all at once and from nothing, and returns what
-// opens it and how long it takes to settle.
+// cluster opens a node of a cluster in each process, all at once and from nothing. It returns the
+// task that opens it, and how long it takes to settle.
 func (c *contest) cluster(ctx context.Context, goroutines int) (task roundTask, took time.Duration, err error) {
 	if _, task.Way, err = rivals.FindVariant(rivals.ClusterVariant); err != nil {
 		return task, 0, err
@@ -129,12 +129,12 @@ func (c *contest) chosen(choose func(*way) bool) (numbers []int, list []rivals.V
 	return numbers, list
 }
 
-// in chooses what a subject measures.
+// in chooses the ways that a subject measures.
 func (b *Run) in(subject string) func(*way) bool {
 	return func(w *way) bool { return w.MeasuredIn(subject, b.Rivals) }
 }
 
-// play adds the ways that have their servers, lets all of them run once in each round, in an order
+// play adds the ways that have their servers. It runs each of them once in each round, in an order
 // that changes, and asks the judges. Round 0 is not counted: connections are made in it, scripts
 // loaded, statements prepared.
 func (c *contest) play(ctx context.Context, numbers []int) error {
@@ -167,7 +167,7 @@ func (c *contest) add(ctx context.Context, number int) error {
 	if t.Untold = t.Unknown(); t.floor {
 		t.Untold = rivals.Variant{Alone: true}.Unknown()
 	}
-	t.alone = t.Alone && !(t.Unsafe() && c.referees != nil) // referees are to see what happens without a lock
+	t.alone = t.Alone && !(t.Unsafe() && c.referees != nil) // referees are to see faults without a lock
 	task := c.task(t)
 	if t.alone && t.Unsafe() {
 		t.Name = "one worker without a lock"
@@ -287,7 +287,7 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 	if err != nil {
 		return err
 	}
-	// What the end of the round has closed is opened again in nobody's time.
+	// Connections that the end of the round has closed are opened again outside measured time.
 	again := task
 	again.Duration = 0
 	if _, err := roundTasks.All(ws, again); err != nil {
@@ -304,7 +304,7 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 			}
 		}
 	}
-	// What is not in order counts in round 0, too.
+	// Faults count in round 0, too.
 	if c.counted {
 		t.missing += sum.Sections - (now.sections - seen.sections)
 	}
@@ -317,14 +317,14 @@ func (c *contest) round(ctx context.Context, t *total, round int) error {
 	return nil
 }
 
-// seen is what there was at one time.
+// seen is the counters at one time.
 type seen struct {
 	sections int64         // by the referee
 	evals    int64         // scripts called at Redis
 	cpu      time.Duration // of the servers
 }
 
-// look is called before a round, and after it. What went in and never left counts as two holders.
+// look is called before a round, and after it. A holder that never left counts as two holders.
 func (c *contest) look(ctx context.Context, t *total) (s seen, err error) {
 	if c.counted {
 		referee := &c.referees[t.number]

@@ -25,7 +25,7 @@ func rates(what string, first *total) column {
 	}}
 }
 
-// per is a column of what one section took.
+// per is a column of the usage of one section.
 func per(head string, of func(t *total) float64) column {
 	return column{head, func(t *total) []string { return []string{stats.Number(t.Per(of(t)))} }}
 }
@@ -43,7 +43,7 @@ var (
 
 func two(t *total) float64 { return float64(t.wrong) }
 
-// shares is a column of how the processes share; of what is alone it says nothing.
+// shares is a column of how the processes share; it is "-" for a way that is alone.
 func shares(head string, of func(t *total) string) column {
 	return column{head, func(t *total) []string {
 		if t.alone {
@@ -81,7 +81,7 @@ func contestants(totals []*total, name func(*total) string) (list []report.Conte
 	return list
 }
 
-// describe says once what each way is.
+// describe describes each variant once.
 func describe(list []rivals.Variant) (notes []string) {
 	said := make(map[string]bool)
 	for _, v := range list {
@@ -101,7 +101,7 @@ func variants(totals []*total) (list []rivals.Variant) {
 	return list
 }
 
-// listed writes what is not zero.
+// listed writes the counts that are not zero.
 func listed(counts map[string]int64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -112,7 +112,7 @@ func listed(counts map[string]int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// noteFailed notes what of a way has failed, and how.
+// noteFailed notes the failures of a way: how many, and the error of one.
 func (t *total) noteFailed(r *report.Result, name, what string) {
 	if t.failed > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s: %s %s failed; one: %s", name, figures.Thousands(t.failed), what, t.failure))

@@ -21,7 +21,7 @@ import (
 // it by its number.
 type way struct {
 	rivals.Variant
-	floor bool // beside what is alone: it locks nothing
+	floor bool // beside ways that are alone: it locks nothing
 	reads bool // its locks are for reading
 	open  func(p *place) (*opened, error)
 }
@@ -46,26 +46,26 @@ type roundTask struct {
 	Server   string    // how to connect to the way's own
 	Store    string    // address: the critical section is a read and a write there; empty: it is empty
 	Referees string    // file; empty: there are none
-	Key      string    // or what keys begin with
+	Key      string    // or the prefix of the keys
 	Begin    time.Time // the same for all workers
 	Duration time.Duration
 }
 
 var roundTasks = harness.NewTask("round", runRound)
 
-// roundResult is what one process did in one round, or one of its goroutines.
+// roundResult is one round of a process, or of one of its goroutines.
 type roundResult struct {
 	stats.Effort
 	Failed  int64
 	Failure string
 	Waits   histogram.Histogram
 
-	// Of a cluster: calls of the arbiter, by operation, and what it is at the end.
+	// Of a cluster: calls of the arbiter, by operation, and its view at the end.
 	Calls map[string]int64
 	view
 }
 
-// view is what a process sees of its cluster: the partitions that it owns, and all nodes.
+// view is a process's view of its cluster: the partitions that it owns, and all nodes.
 type view struct{ Owned, Nodes int }
 
 func (v *view) of(c *coord.Coordinator) { *v = view{c.Stats().Owned, len(c.Nodes())} }
@@ -85,7 +85,7 @@ type opened struct {
 	batch    int                             // calls of loop timed at a time; 0: as the job says
 	ready    func(ctx context.Context) error // nil: it always is
 
-	// round returns what each goroutine does until its context ends.
+	// round returns the function that each goroutine runs until its context ends.
 	round func(t roundTask) func(ctx context.Context, i int, r *roundResult)
 	// loop locks and unlocks n times.
 	loop func(ctx context.Context, n int) error
@@ -119,12 +119,12 @@ func (p *place) referee() (*harness.Referee, error) {
 	return &all[p.t.Way], nil
 }
 
-// settle is the time after a round in which what it left behind is given back. What is sent then
-// counts as the round's.
+// settle is the time after a round in which its remaining locks are given back. Commands sent then
+// count as the round's.
 const settle = 30 * time.Millisecond
 
-// runRound does the job from t.Begin on. Its goroutines begin when those of all other workers do,
-// and what the process has used counts since before, and for what the round has left behind.
+// runRound does the job from t.Begin on. Its goroutines begin when those of all other workers do.
+// The process's usage counts from before that until settle is over.
 func runRound(ctx context.Context, h *harness.Host, t roundTask) (*roundResult, error) {
 	o, err := t.open(h)
 	if err != nil {
@@ -172,7 +172,7 @@ func runRound(ctx context.Context, h *harness.Host, t roundTask) (*roundResult, 
 	return all, nil
 }
 
-// add adds what another process or goroutine did, but for what it has used.
+// add adds the result of another process or goroutine, but not its usage.
 func (r *roundResult) add(p *roundResult) {
 	r.Sections += p.Sections
 	r.Failed += p.Failed
@@ -180,14 +180,14 @@ func (r *roundResult) add(p *roundResult) {
 	r.Waits.Merge(&p.Waits)
 }
 
-// fails notes what went wrong.
+// fails notes a failure.
 func (r *roundResult) fails(err error) {
 	r.Failed++
 	r.Failure = err.Error()
 	time.Sleep(10 * time.Millisecond) // do not spin on a fault that stays
 }
 
-// see notes what the process sees of its cluster.
+// see notes the process's view of its cluster, and returns its calls of the arbiter.
 func (r *roundResult) see(c *coord.Coordinator) map[string]int64 {
 	if c == nil {
 		return nil

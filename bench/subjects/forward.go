@@ -28,15 +28,15 @@ type forwardSizes struct {
 	Blocks  int
 	Calls   int           // of each kind per block, by one caller
 	Callers int           // at the same time, of a key each
-	Round   time.Duration // for which they call, of locks and of the bare transport, per block
+	Round   time.Duration // how long they call, of locks and of the bare transport, per block
 }
 
-// What must hold of locks that another node grants.
+// Limits for locks that another node grants.
 const (
 	forwardTCP   = 1.25    // times a round trip of one byte, at most
 	forwardRedis = 0.5     // times SET NX PX and EVALSHA, at most
 	forwardRate  = 500_000 // locks per second by many callers, at least;
-	forwardBare  = 0.7     // or this part of what the transport does alone
+	forwardBare  = 0.7     // or this part of the bare transport's rate
 )
 
 // Lanes of forward, in the order of the table. The last two are of many callers.
@@ -48,8 +48,8 @@ const (
 	forwardMany  = "locks"
 )
 
-// owner is the addresses of a process that owns some keys of a cluster, and sends back what it
-// gets.
+// owner is the addresses of a process that owns some keys of a cluster, and echoes all bytes and
+// frames.
 type owner struct {
 	Echo string // bytes
 	Peer string // frames
@@ -127,7 +127,7 @@ type forwardTask struct {
 	Owner owner
 }
 
-// openForward locks what the owner has.
+// openForward locks keys that the owner has.
 func openForward(ctx context.Context, h *harness.Host, t forwardTask, r *laneRun) error {
 	c, count, err := startNode(h, forwarding(h))
 	if err != nil {
@@ -197,7 +197,7 @@ func openForward(ctx context.Context, h *harness.Host, t forwardTask, r *laneRun
 	return nil
 }
 
-// othersKeys finds keys that the other one of two nodes owns, and as many of this one's own, and
+// othersKeys finds keys that the other one of two nodes owns, and as many of this one's own. It
 // waits until the former serves them all.
 func othersKeys(ctx context.Context, c *coord.Coordinator, n int) (others, own []string, err error) {
 	if err := awaitStats(ctx, c, 10*time.Millisecond, func(s coord.Stats) bool {
@@ -269,7 +269,7 @@ func measureForward(ctx context.Context, b *Run) (report.Result, error) {
 	for i, row := range r.beside(stats.Micros) {
 		table = append(table, slices.Insert(row, 5, stats.Micros([]*laneResult{tcp, lock, pair, redis}[i].All.P99)))
 	}
-	table[2] = table[2][:6] // a Lock alone is not run, so nothing is known of what it uses
+	table[2] = table[2][:6] // a Lock alone is not run, so its usage is not known
 	locks, bare := r.lane(forwardMany), r.lane(forwardAlone)
 	part := bare.times(locks)
 	table = append(table, []string{fmt.Sprintf("%d callers, per second", s.Callers)})
@@ -295,7 +295,7 @@ func measureForward(ctx context.Context, b *Run) (report.Result, error) {
 		Claims: []report.Claim{
 			report.AtMost(forwardTCP, lock.times(tcp), "median Lock, times a round trip of one byte by TCP"),
 			report.AtMost(forwardRedis, pair.times(redis), "median Lock and Unlock, times SET NX PX and EVALSHA"),
-			// Either will do, so what counts is the one that is closer.
+			// Either will do, so the better one counts.
 			report.AtLeast(1, max(stats.Median(locks.rates())/forwardRate, part/forwardBare), fmt.Sprintf("%d callers: times %s locks/s, or times %v of the transport alone",
 				s.Callers, figures.Thousands(forwardRate), forwardBare)),
 			report.AtMost(0, float64(r.By["other"]), "locks that were not forwarded"),

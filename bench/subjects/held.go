@@ -33,7 +33,7 @@ type HeldSizes struct {
 	SessionTTL time.Duration
 }
 
-// What must hold of many locks.
+// Limits for many locks.
 const (
 	heldBytes = 600  // of heap per lock, at most
 	heldLeft  = 0.05 // of that which is still there after all were unlocked, at most
@@ -44,7 +44,7 @@ const heldGoroutines = 64
 
 var heldTasks = harness.NewTask("held", runHeld)
 
-// heldResult is what the worker found.
+// heldResult is the result of the worker.
 type heldResult struct {
 	Before, Held, After, Closed heldStage
 	Period, Window              time.Duration // Options.RenewEvery, and all periods
@@ -56,7 +56,7 @@ type heldResult struct {
 	Lost, Failed                int64
 }
 
-// heldStage is what there is at some time, and what it took to get there.
+// heldStage is the heap and the content at some time, and the effort to get there.
 type heldStage struct {
 	Heap int64
 	Used stats.Effort
@@ -64,7 +64,7 @@ type heldStage struct {
 	content
 }
 
-// content is what is in Redis.
+// content is the content of Redis.
 type content struct {
 	Rows     int // fields of the partitions' records that are rows
 	Bare     int // partitions with no rows in the record
@@ -197,7 +197,7 @@ func (h *heldRun) unlock(ctx context.Context) error {
 	return givenBack(ctx, h.c, 5*time.Millisecond)
 }
 
-// watch counts what happens in some renewal periods. It begins well between two renewals, so that
+// watch counts the calls in some renewal periods. It begins well between two renewals, so that
 // there are as many of them as periods, even if it ends late.
 func (h *heldRun) watch(ctx context.Context, r *heldResult, periods int, count *harness.Counter) error {
 	// The first read loads its script.
@@ -321,7 +321,7 @@ func measureHeld(ctx context.Context, b *Run) (report.Result, error) {
 	stored := func(name string, of func(content) int) []string {
 		return row(name, 0, 3, func(x heldStage) string { return stats.Number(float64(of(x.content))) })
 	}
-	// What are not renewals, and not in place of one that failed, are reads.
+	// All other commands are reads: neither renewals, nor repeats of one that failed.
 	reads := float64(r.Used.Commands - r.Renewals - r.Repeated)
 	perPeriod := func(n float64) string { return stats.Number(n / periods) }
 	cpu := func(d time.Duration) string { return stats.Number(100*d.Seconds()/r.Window.Seconds()) + " %" }

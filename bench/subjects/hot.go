@@ -13,16 +13,16 @@ import (
 	"github.com/holdfast-go/holdfast/internal/figures"
 )
 
-// What must hold of a hot key.
+// Limits for a hot key.
 const (
 	hotRatio    = 20   // times the sections per second of each rival, at least
 	hotCommands = 0.05 // Redis commands per section, at most
 	hotShare    = 0.7  // of an equal share, for every process, at least
 )
 
-// What must hold of one key in a cluster.
+// Limits for one key in a cluster.
 const (
-	sharedAlone  = 0.8   // of what one goroutine without a lock does, at least
+	sharedAlone  = 0.8   // of the rate of one goroutine without a lock, at least
 	sharedFair   = 3     // times the sections per second of the best fair rival, at least
 	sharedUnfair = 2     // times those of the fastest unfair one
 	sharedTrips  = 0.001 // round trips to Redis per section, at most: a look at all partitions is a command for each, in few of them
@@ -32,7 +32,7 @@ const (
 // zipfS is the parameter of the distribution.
 const zipfS = 1.1
 
-// What must hold of many keys.
+// Limits for many keys.
 const (
 	zipfRatio = 2     // times the sections per second of the fastest rival, at least
 	zipfTrips = 0.001 // round trips to Redis per section, at most: of renewals
@@ -61,9 +61,9 @@ func measureVariants(ctx context.Context, b *Run, choose func(*way) bool) (repor
 // With -place near the processes share a core with the store, and the servers have the other one:
 // so shared is measured by default, as a lock shows there and not the way to the store. With -place
 // free the kernel decides, as where the library is used: so zipf is measured, which has work for
-// all cores. With -place apart the store is with the servers: every round trip costs the same then,
-// so what locks by two round trips of its own reaches half of what one worker does without a lock,
-// and nothing can be three times as fast.
+// all cores. With -place apart the store is with the servers, and every round trip costs the same.
+// A lock by two round trips of its own then reaches half the rate of one worker without a lock.
+// Nothing can be three times as fast.
 func measureShared(ctx context.Context, b *Run) (report.Result, error) {
 	return measureStore(ctx, b, "shared", b.Sizes.Shared, sharedResults)
 }
@@ -100,8 +100,8 @@ func (c *contest) measure(
 	return r, nil
 }
 
-// result is what hot, shared and zipf have in common: a line for each variant, and what must hold
-// whatever the speed, below the claims of each.
+// result is the common part of hot, shared and zipf: a line for each variant, and claims that must
+// hold whatever the speed, below the claims of each.
 func (c *contest) result(title, what string, columns []column, claims []report.Claim, notes ...string) report.Result {
 	r := report.Result{Title: title, Table: [][]string{headOf(columns)}, Notes: append(describe(variants(c.totals)), notes...), Claims: claims}
 	for _, t := range c.totals {
@@ -215,7 +215,7 @@ const (
 	idlePeriod = 2500 * time.Millisecond // RenewEvery, by default
 )
 
-// measureIdle counts what an idle cluster asks of Redis.
+// measureIdle counts the requests of an idle cluster to Redis.
 func measureIdle(ctx context.Context, b *Run) (report.Result, error) {
 	s := b.Sizes.idle
 	c := contest{b: b, subject: "idle"}
@@ -227,7 +227,7 @@ func measureIdle(ctx context.Context, b *Run) (report.Result, error) {
 		return report.Result{}, err
 	}
 	select {
-	case <-time.After(idlePeriod): // what settling leaves to be done
+	case <-time.After(idlePeriod): // for the remaining work of settling
 	case <-ctx.Done():
 		return report.Result{}, ctx.Err()
 	}

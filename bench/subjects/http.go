@@ -30,7 +30,7 @@ type httpSizes struct {
 	Posts  int // over the network, of each kind per block
 }
 
-// What must hold of requests.
+// Limits for requests.
 const (
 	httpSerialize = 5   // microseconds more than the handler alone, at most
 	httpRoute     = 1.3 // times a hop by httputil.ReverseProxy, at most
@@ -219,7 +219,7 @@ func (b blank) Header() http.Header         { return b.h }
 func (b blank) WriteHeader(int)             {}
 func (b blank) Write(p []byte) (int, error) { return len(p), nil }
 
-// buffers spare the ReverseProxy what Route spares.
+// buffers spare the ReverseProxy the same allocations that Route spares.
 type buffers struct{ sync.Pool }
 
 func (b *buffers) Get() []byte {

@@ -19,27 +19,27 @@ import (
 )
 
 // lane is one thing that a worker measures in blocks, by turns with the others of its subject: a
-// way to lock, or a floor. It is described once, where the worker opens it; what was found of it,
-// and its row in a table, go by its name.
+// way to lock, or a floor. It is described once, where the worker opens it; its result, and its row
+// in a table, go by its name.
 type lane struct {
 	laneResult
 	calls int // that are timed in a block, one after the other; 0: 1
 	batch int // operations in each of them; 0: 1
 
-	// nil: the run of another lane of its group notes what this one takes.
+	// nil: the run of another lane of its group notes the time of this one.
 	run    runner
 	alone  func(ctx context.Context, i, n int) (span, error) // instead of run where only this lane runs
 	group  string                                            // lanes of one are timed by turns, call by call
 	around func(f func() error) error                        // all that is measured of the lane; nil: nothing
 
-	path     coord.Path         // by which its locks are granted
+	path     coord.Path         // of its locks' grants
 	counters []*harness.Counter // of its connections; nil: those of all
 	process  int                // its server's, with those that it has started; 0: redis-server, or none
 	command  string             // redis-server is asked for its mean time
 	samples  []float64
 }
 
-// A runner makes n operations, of which the first one has the number i in the block.
+// A runner makes n operations. The first one has the number i in the block.
 type runner = func(ctx context.Context, i, n int) (span, error)
 
 // span is how long n operations took.
@@ -48,10 +48,10 @@ type span struct {
 	took time.Duration
 }
 
-// note adds what an operation took, in nanoseconds, or another figure of one.
+// note adds the time of an operation, in nanoseconds, or another figure of one.
 func (l *lane) note(x float64) { l.samples = append(l.samples, x) }
 
-// laneResult is what the worker found of a lane.
+// laneResult is the result of a lane.
 type laneResult struct {
 	Name, Title          string // of its row; no title: the name
 	Base                 string // the lane that it is beside; none: it has no row
@@ -85,7 +85,7 @@ func (l *laneResult) rates() (list []float64) {
 	return list
 }
 
-// tally is what the blocks were.
+// tally returns the tally of the blocks.
 func (l *laneResult) tally() *stats.Tally {
 	t := new(stats.Tally)
 	for _, r := range l.Rounds {
@@ -103,15 +103,15 @@ func (l *laneResult) tally() *stats.Tally {
 	return t
 }
 
-// lanesResult is what the worker found of all.
+// lanesResult is the results of all lanes.
 type lanesResult struct {
 	Lanes []*laneResult
 	Procs int
 	By    map[string]int64   // locks in the blocks, by path: "other" is one that a lane should not take
-	Facts map[string]float64 // what else there is, by name
+	Facts map[string]float64 // other figures, by name
 }
 
-// lane returns what was found of a lane, nothing if there is none.
+// lane returns the result of a lane, an empty one if there is none.
 func (r *lanesResult) lane(name string) *laneResult {
 	if i := slices.IndexFunc(r.Lanes, func(l *laneResult) bool { return l.Name == name }); i >= 0 {
 		return r.Lanes[i]
@@ -140,8 +140,8 @@ type laneRun struct {
 	blocks   int
 	counters []*harness.Counter
 	nodes    []*coord.Coordinator
-	settle   time.Duration // after each lane, for what it has left to be done
-	admin    *redis.Client // asks what the lanes' server has used; nil: it is not asked
+	settle   time.Duration // before each group, for the remaining work of the last one
+	admin    *redis.Client // asks for the CPU time of the lanes' server; nil: it is not asked
 
 	// pause is called every so often between calls of a group, and at its end.
 	pause func(ctx context.Context) error
@@ -249,11 +249,11 @@ func (r *laneRun) granted() map[coord.Path]int64 {
 // perms are the orders of three. Each follows each other one equally often.
 var perms = [][3]int{{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}
 
-// group measures a lane and those that its run notes, or three that take turns call by call. What
-// each of the three uses shows when it is alone: a quarter of the calls is made again for that, and
-// not timed.
+// group measures a lane and those that its run notes, or three that take turns call by call. The
+// usage of each of the three shows when it is alone: a quarter of the calls is made again for that,
+// and not timed.
 func (r *laneRun) group(ctx context.Context, g []*lane, counts bool) error {
-	if r.settle > 0 { // what the last lane has left to be done must not fall into this one
+	if r.settle > 0 { // remaining work of the last lane must not fall into this one
 		runtime.GC()
 		time.Sleep(r.settle)
 	}
@@ -305,7 +305,7 @@ func (r *laneRun) group(ctx context.Context, g []*lane, counts bool) error {
 	return nil
 }
 
-// call makes a call, and notes what each of its operations took, unless the run has.
+// call makes a call, and notes the time of each of its operations, unless the run has.
 func (l *lane) call(ctx context.Context, run runner, i int) (int, error) {
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
@@ -317,7 +317,7 @@ func (l *lane) call(ctx context.Context, run runner, i int) (int, error) {
 	return s.n, err
 }
 
-// alone makes calls of one lane, and measures what they use.
+// alone makes calls of one lane, and measures their usage.
 func (r *laneRun) alone(ctx context.Context, l *lane, quarter bool) (round stats.Round, err error) {
 	run, calls, counters := l.run, l.calls, l.counters
 	if l.alone != nil {
@@ -355,7 +355,7 @@ func (r *laneRun) alone(ctx context.Context, l *lane, quarter bool) (round stats
 	return round, err
 }
 
-// inServers is what the servers of a lane have done so far.
+// inServers is the work of a lane's servers so far.
 type inServers struct {
 	cpu     time.Duration
 	command harness.CommandStat

@@ -25,7 +25,7 @@ type latencySizes struct {
 	Calls  int // of each lane per block, each with another key
 }
 
-// What must hold of one caller with keys that no other one wants.
+// Limits for one caller with keys that no other one wants.
 const (
 	latencyOwn     = 100  // times as fast as the fastest rival, at least, where the caller's process owns the key
 	latencyForward = 1    // times the fastest rival, at most, where another process does
@@ -100,7 +100,7 @@ func openLatency(ctx context.Context, h *harness.Host, t latencyTask, r *laneRun
 		}
 		return r.add(l)
 	}
-	// What is not a distributed lock.
+	// Floors: no distributed locks.
 	floor := func(name string, batch, process int, call func(ctx context.Context, key string) error) {
 		add(&lane{laneResult: laneResult{Name: name}, batch: batch, process: process}, keys, call)
 	}
@@ -261,7 +261,7 @@ func latencyResults(s latencySizes, r *lanesResult, list []rivals.Variant) repor
 			given = append(given, fmt.Sprintf("%s: %d calls had not returned after %v, and were given up", l.Name, l.Stuck, stuckAfter))
 		}
 	}
-	// What needs no network is compared with the mutex, and all else with a round trip.
+	// Lanes without a network are compared with the mutex, and all others with a round trip.
 	memory := func(c report.Contestant) bool { return slices.Contains(inMemory, c.Name) }
 	out.CompareTo(laneMutex, slices.DeleteFunc(slices.Clone(all), func(c report.Contestant) bool { return !memory(c) }), all)
 	out.CompareTo(laneTCP, slices.DeleteFunc(slices.Clone(all), memory), all)

@@ -18,11 +18,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// Each subject, as small as it can be: all of its code runs, what must hold whatever the speed
-// holds, and nothing that was measured is nothing.
+// Each subject, as small as it can be: all of its code runs, the claims hold that must hold
+// whatever the speed, and no measured figure is 0.
 func TestSubjects(t *testing.T) {
 	for name, test := range map[string]struct {
-		above0 []string // in claims: what cannot be nothing
+		above0 []string // claims whose figure cannot be 0
 		lines  int      // of the table, without its head; 0: see below
 		rates  func(*Run) *time.Duration
 		also   func(t *testing.T, b *Run, r report.Result)
@@ -279,7 +279,7 @@ func stallsAreSeen(t *testing.T, _ *Run, r report.Result) {
 		if row[1] == "0" || row[7] == "0" {
 			t.Errorf("%q", row)
 		}
-		// What has its locks in Redis cannot lock while there is none: it is tried again for a
+		// A rival with its locks in Redis cannot lock while there is none: it is tried again for a
 		// while, and fails. So the fault is committed, and it is seen.
 		if row[0] == "outage: redislock" && row[2] == "0" && row[3] == "0" {
 			t.Errorf("the rival did not notice that Redis was away: %q", row)

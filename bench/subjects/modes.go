@@ -35,12 +35,12 @@ const modesAllocs = 0.01
 // without a limit per second to those with one.
 const permitsLoss = 1.02
 
-// rivalBatch is how many pairs of calls are timed at a time if each needs round trips: what of a
-// batch is done after the end of a round counts as done in it.
+// rivalBatch is how many pairs of calls are timed at a time if each needs round trips: a whole
+// batch counts for the round in which it begins.
 const rivalBatch = 1
 
-// jobs are what is done under locks of each kind. A section waits as for a database: what the lock
-// lets run at the same time shows then, not how many processors there are.
+// jobs returns the jobs under locks of each kind. A section waits as for a database: then the
+// concurrency that the lock allows shows, not the number of processors.
 func (s modesSizes) jobs() (list []*job) {
 	crowd := func(processes, goroutines int) Crowd {
 		return Crowd{Processes: processes, Goroutines: goroutines, Rounds: s.blocks, Round: s.block}
@@ -60,13 +60,13 @@ func (s modesSizes) jobs() (list []*job) {
 	})
 }
 
-// kind is what the ways to do the job are found by.
+// kind returns the kind of the ways to do the job.
 func (j job) kind() string {
 	kind, _, _ := strings.Cut(j.Name, "-")
 	return kind
 }
 
-// modeWays has ours first, of each job. Those of "read mixed" are what a user would have elsewhere.
+// modeWays has ours first, of each job. Those of "read mixed" are a user's choices elsewhere.
 var modeWays = []way{
 	{Variant: mode("read", "Holdfast RLock, own key", "RLock and Unlock of a key that the node owns"), reads: true, open: openPairs(true, readPair)},
 	{Variant: mode("read", "Holdfast RLock, another's key", "the same on a node that does not own the key"), reads: true, open: openPairs(false, readPair)},
@@ -204,7 +204,7 @@ func (p *place) client() {
 	}
 }
 
-// cluster returns the process's node, which all ways share. What the way uses is what that uses.
+// cluster returns the process's node, which all ways share. The node's usage is the way's.
 func (p *place) cluster() (*openVariant, error) {
 	v, err := variantOf(p.h, rivals.ClusterVariant, "", p.Goroutines)
 	if err == nil {
@@ -214,7 +214,7 @@ func (p *place) cluster() (*openVariant, error) {
 	return v, err
 }
 
-// none is what a way has that gives nothing to release.
+// none is the lock of a way that gives nothing to release.
 type none struct{}
 
 func unlimited(p *place) (*opened, error) {
@@ -275,7 +275,7 @@ func rival(open func(rivals.Environment, string) (*rivals.RW, error)) func(*plac
 }
 
 // openRW opens a way that locks for readers and writers: for pairs of calls, or for sections of two
-// round trips to Redis, some of which are a writer's. The referee sees whether a writer is alone.
+// round trips to Redis, some by a writer. The referee sees whether a writer is alone.
 func openRW(open func(p *place, key string) (*rivals.RW, error)) func(*place) (*opened, error) {
 	return func(p *place) (*opened, error) {
 		p.client()
@@ -352,7 +352,7 @@ func modesColumns(first *total) []column {
 	}
 }
 
-// mode runs all rounds of a job's ways, the first of which is ours, and adds what was found.
+// mode runs all rounds of a job's ways, ours first, and adds the results.
 func (c *contest) mode(ctx context.Context, r *report.Result) error {
 	j := c.job
 	if err := errors.Join(c.withReferees(), c.start(ctx, j.Processes, anywhere, nil)); err != nil {
@@ -390,7 +390,7 @@ func (c *contest) mode(ctx context.Context, r *report.Result) error {
 	return nil
 }
 
-// Two ways whose difference is small are compared in slices of time that are shorter than what
-// disturbs a machine: the same goroutines of the same processes go from one way to the other, A B B
-// A A B B A ..., all at the same moments. Four slices, A B B A, are one comparison: what becomes
-// steadily faster or slower meanwhile is the same for both.
+// Two ways whose difference is small are compared in slices of time that are shorter than a
+// machine's disturbances. The same goroutines of the same processes change ways, A B B A A B B A
+// ..., all at the same moments. Four slices, A B B A, are one comparison: a steady change of speed
+// meanwhile is the same for both.

@@ -33,7 +33,7 @@ type pairsTask struct {
 	Slices int
 }
 
-// pairsResult is what a worker did in each slice.
+// pairsResult is a worker's sections and CPU time in each slice.
 type pairsResult struct {
 	Sections []int64         // that began in it
 	CPU      []time.Duration // of the process
@@ -86,14 +86,14 @@ func comparePairs(ctx context.Context, h *harness.Host, t pairsTask) (*pairsResu
 	return r, nil
 }
 
-// pairs is what the comparison of two ways has found: in each four slices, or of all of them.
+// pairs is the result of the comparison of two ways: of each four slices, or of all of them.
 type pairs struct {
 	rates []float64  // sections of the second way to those of the first
 	costs []float64  // processor time per section, of the first way to the second's
 	cpu   [2]float64 // of each way, per section, in nanoseconds
 }
 
-// inSlices compares ours with the floor of as many processes, and adds what was found. It has to be
+// inSlices compares ours with the floor of as many processes, and adds the result. It has to be
 // called after rounds of both.
 func (c *contest) inSlices(r *report.Result, name string) error {
 	i := slices.IndexFunc(c.totals, func(t *total) bool { return t.floor && !t.Alone })
@@ -130,7 +130,7 @@ func (c *contest) inSlices(r *report.Result, name string) error {
 	return nil
 }
 
-// pairsOf compares what two ways did in slices.
+// pairsOf compares the slices of two ways.
 func pairsOf(all pairsResult) (p pairs) {
 	var sections, cpu [2]float64
 	for i := warmSlices; i < len(all.Sections); i += slicesPerRatio {

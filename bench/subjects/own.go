@@ -28,7 +28,7 @@ type ownSizes struct {
 	Calls     int // pairs of Redis calls per block
 }
 
-// What must hold of keys that a node owns.
+// Limits for keys that a node owns.
 const (
 	ownMutex    = 8    // times a pair of sync.Mutex's, at most
 	ownRedis    = 1000 // times as fast as SET NX PX and EVALSHA, at least
@@ -39,7 +39,7 @@ const (
 // ownWaiters is how many goroutines want the same key.
 const ownWaiters = 64
 
-// Lanes of own, and what follows the names of those with one processor.
+// Lanes of own, and the suffix of the names of those with one processor.
 const (
 	ownMutexLane = "sync.Mutex, Lock and Unlock"
 	ownLockLane  = "Lock and Unlock, one key"

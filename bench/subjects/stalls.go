@@ -19,17 +19,17 @@ type stallSizes struct {
 	Rate      float64 // requests per second and process
 	Keys      int     // at most stallKeys
 	Hold      time.Duration
-	Limit     time.Duration // for which a request waits before it fails
+	Limit     time.Duration // a request waits so long before it fails
 
 	Calm   time.Duration // before anything happens
 	Every  time.Duration // from one restart to the next
 	Outage time.Duration // of Redis
-	After  time.Duration // for which is watched what a killed process or an outage leaves behind
+	After  time.Duration // so long are the effects of a killed process or an outage watched
 
 	SessionTTL time.Duration // for tests; 0: the library's default
 }
 
-// What must hold.
+// Limits.
 const (
 	stallRolling = time.Second // longest wait while all processes are replaced, less than
 	stallOutage  = time.Second // longest wait while Redis is down and after: all partitions have owners
@@ -42,7 +42,7 @@ const stallOurs = rivals.ClusterVariant
 // needs one for each.
 const stallPool = 64
 
-// stallScenario is what goes wrong.
+// stallScenario is a fault.
 type stallScenario struct {
 	name      string
 	limit     time.Duration // of the longest wait
@@ -50,17 +50,17 @@ type stallScenario struct {
 	strike    func(*stallStage)
 }
 
-// A process that is killed cannot give anything back: what it held or owned is free when its
-// session, or its locks, expire. In a rolling restart a new process joins and gets the requests,
-// and the old one serves those it has, gives its keys away and ends. While Redis is down owners go
-// on granting from memory, and a lock that is kept there is not to be had.
+// A process that is killed cannot give anything back: its keys are free when its session, or its
+// locks, expire. In a rolling restart a new process joins and gets the requests. The old one serves
+// those it has, gives its keys away and ends. While Redis is down owners go on granting from
+// memory, and a lock that is kept there is not to be had.
 var stallScenarios = []stallScenario{
 	{name: "killed", limit: stallKilled, strike: (*stallStage).killed},
 	{name: "rolling", limit: stallRolling, strike: (*stallStage).rolling},
 	{name: "outage", limit: stallOutage, redisOnly: true, strike: (*stallStage).outage},
 }
 
-// stallRun is what one variant did in one scenario.
+// stallRun is one variant in one scenario.
 type stallRun struct {
 	stats.Tally
 	scenario stallScenario

@@ -29,13 +29,13 @@ type stallStage struct {
 	begin  time.Time
 	redis  *redis.Client
 	cpu    time.Duration // of the server, of its processes before this one
-	since  time.Duration // what this one had used when the load began
+	since  time.Duration // of this one, when the load began
 	err    error         // the first
 
 	number int             // of processes that were started
 	slots  []*stallProcess // the server of each
 
-	mu      sync.Mutex     // protects what follows
+	mu      sync.Mutex     // protects the fields below
 	left    []error        // of processes that were to end
 	used    []stats.Effort // by those that did
 	failure string
@@ -102,14 +102,14 @@ func (r *stallRun) play(ctx context.Context, b *Run, conn string) (err error) {
 	return x.err
 }
 
-// do does what may fail, unless something has.
+// do calls f and keeps its error, unless there is one already.
 func (x *stallStage) do(f func() error) {
 	if x.err == nil {
 		x.err = f()
 	}
 }
 
-// ended notes what the server has used; after it, another process of it begins, or none.
+// ended notes the CPU time of the server; after it, another process of it begins, or none.
 func (x *stallStage) ended() {
 	x.do(func() error {
 		now, err := harness.ServerCPU(x.ctx, x.redis)
@@ -241,7 +241,7 @@ func (x *stallStage) outage() {
 	x.pass(x.sizes.After)
 }
 
-// add adds what was seen on a stage, where so many requests were done by the end.
+// add adds the results of a stage, where so many requests were done by the end.
 func (r *stallRun) add(x *stallStage, took time.Duration, done int64) {
 	waits := x.book.histogram()
 	round := stats.NewRound(took, x.cpu, x.used, waits)

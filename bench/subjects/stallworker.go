@@ -18,17 +18,17 @@ import (
 
 var stallTasks = harness.NewTask("stall", stall)
 
-// stallTask tells a worker what to do in a scenario. Before anything else it opens the lock, and
+// stallTask is a worker's task in a scenario. Before anything else the worker opens the lock, and
 // from then on serves the slots that the book says.
 type stallTask struct {
 	stallSizes
 	Book    string // file
 	Variant string
 	Server  string // how to connect to the variant's own
-	Leave   bool   // serve what has arrived, and end
+	Leave   bool   // serve the requests that have arrived, and end
 }
 
-// stallResult is what the worker sees.
+// stallResult is the result of the worker.
 type stallResult struct {
 	view                 // of Holdfast in a cluster
 	Failure string       // of a request, if one failed
@@ -92,7 +92,7 @@ func openLoad(ctx context.Context, h *harness.Host, t stallTask) (_ *stallLoad, 
 		defer cancel()
 		err := l.locker.Close(ctx)
 		if book.over.Load() {
-			err = nil // what cannot be given back, as in Grace, goes with the server
+			err = nil // a key that cannot be given back, as in Grace, goes with the server
 		}
 		return errors.Join(err, client.Close(), unmap())
 	})
@@ -162,7 +162,7 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 		got = true
 		l.book.waited(time.Since(arrived))
 		l.book.granted(key, fence)
-		time.Sleep(l.Hold) // what is done under the lock
+		time.Sleep(l.Hold) // the work under the lock
 	})
 	if !got {
 		l.book.waited(time.Since(arrived))
@@ -177,8 +177,8 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 	l.failure.CompareAndSwap(nil, &text)
 }
 
-// stallBook is memory that the processes of a scenario share, a file mapped by each. What a process
-// has written there stays when it is killed.
+// stallBook is memory that the processes of a scenario share, a file mapped by each. The writes of
+// a process stay there when it is killed.
 type stallBook struct {
 	begin  atomic.Int64             // nanoseconds since 1970; 0: not yet
 	over   atomic.Bool              // no requests arrive any more

@@ -1,10 +1,10 @@
-// Package subjects has the measurements. What one caller measures are lanes (newLanes), each of
-// which is described once, where the worker opens it: all else, blocks by turns, meters, rows and
-// ratios, is the same for all. Where many contend they are ways (waysOf), each of which is a
-// variant or more, and the workers run them in rounds (contest).
+// Package subjects has the measurements. Those of one caller are lanes (newLanes). Each is
+// described once, where the worker opens it: all else, blocks by turns, meters, rows and ratios, is
+// the same for all. Where many contend they are ways (waysOf). Each way is a variant or more, and
+// the workers run them in rounds (contest).
 //
-// To add a subject: its lanes or ways, a function that makes a table, notes and claims of what was
-// found, its sizes, and a line in All.
+// To add a subject: its lanes or ways, a function that makes a table, notes and claims of the
+// results, its sizes, and a line in All.
 package subjects
 
 import (
@@ -28,7 +28,7 @@ type Subject struct {
 	Measure     func(context.Context, *Run) (report.Result, error)
 }
 
-// Do measures the subject, and ends what that has begun.
+// Do measures the subject as a part of the run: see Part.
 func (s Subject) Do(ctx context.Context, b *Run) (r report.Result, err error) {
 	err = b.Part(func() (err error) {
 		r, err = s.Measure(ctx, b)
@@ -37,7 +37,7 @@ func (s Subject) Do(ctx context.Context, b *Run) (r report.Result, err error) {
 	return r, err
 }
 
-// startServers starts what the variants need until the end of the part.
+// startServers runs the servers of the variants until the end of the part.
 func (b *Run) startServers(ctx context.Context, core int, list []rivals.Variant) (*rivals.Servers, error) {
 	s, err := rivals.StartServers(ctx, core, list)
 	if err == nil {
@@ -109,7 +109,7 @@ func describeServers(r *report.Result, s *rivals.Servers, list []rivals.Variant)
 	}
 }
 
-// notRun is what a table says of a variant without its server, instead of a figure.
+// notRun is a table's cell for a variant without its server, instead of a figure.
 const notRun = "not run"
 
 var FullSizes = Sizes{

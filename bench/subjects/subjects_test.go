@@ -72,7 +72,7 @@ func tinyBench(t *testing.T) *Run {
 	return &Run{b, tiny}
 }
 
-// check fails the test for what must hold whatever the speed: those claims have a limit of 0.
+// check fails the test for claims that must hold whatever the speed: those have a limit of 0.
 func check(t *testing.T, r report.Result) {
 	t.Helper()
 	for _, c := range r.Claims {
@@ -116,7 +116,7 @@ func withRates(t *testing.T, length *time.Duration, measure func() (report.Resul
 	}
 }
 
-// named returns what was measured for a claim.
+// named returns the claim that contains the text.
 func named(t *testing.T, r report.Result, text string) report.Claim {
 	t.Helper()
 	for _, c := range r.Claims {
@@ -128,8 +128,8 @@ func named(t *testing.T, r report.Result, text string) report.Claim {
 	return report.Claim{}
 }
 
-// checkMeasured checks that what every way to lock has was measured of each, and that nothing is
-// free.
+// checkMeasured checks that the figures common to all ways to lock were measured of each, and that
+// nothing is free.
 func checkMeasured(t *testing.T, r report.Result) {
 	t.Helper()
 	if len(r.Measured) == 0 {
