@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// race is whether this is a build that costs more than what is measured.
+// race is true in a build with the race detector, which costs more.
 var race bool
 
 var update = flag.Bool("update", false, "write limits.txt as it is measured")
@@ -53,7 +53,7 @@ func TestBudget(t *testing.T) {
 	version, now := goVersion(), Limits{Go: goVersion()}
 	for _, p := range paths {
 		limit, known := limits.Of(p.name)
-		x := limit // what is not measured stays
+		x := limit // figures that are not measured stay
 		x.Path = p.name
 		t.Run(p.name, func(t *testing.T) {
 			if !known && !*update {
@@ -103,8 +103,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// repeat measures again what is beyond the limit: where several goroutines take part, it depends on
-// which one comes first. For an update it returns the highest of all.
+// repeat measures again if the figure is beyond the limit: with several goroutines it depends on
+// their order. For an update it returns the highest of all, else the lowest.
 func repeat(limit float64, f func() float64) float64 {
 	n := f()
 	for range 2 {
@@ -127,7 +127,7 @@ func readLimits() (Limits, error) {
 	return Read(f)
 }
 
-// goVersion returns the version of Go as far as it says what is compiled how.
+// goVersion returns major and minor of Go's version: compiled code depends on them.
 func goVersion() string {
 	parts := strings.SplitN(runtime.Version(), ".", 3)
 	return strings.Join(parts[:min(len(parts), 2)], ".")
@@ -143,8 +143,8 @@ func (p path) warm(t testing.TB) (op func()) {
 }
 
 // allocations returns how many objects an operation of the path allocates, to a tenth. The nodes of
-// a cluster allocate besides, some times a second, for as long as it takes: it counts what the
-// cheapest of many short rounds has, each long enough for what happens once in 64 operations.
+// a cluster allocate besides, some times a second, for as long as it takes. So the cheapest of many
+// short rounds counts, each long enough for work that comes once in 64 operations.
 func allocations(t *testing.T, p path) float64 {
 	t.Helper()
 	op := p.warm(t)

@@ -1,7 +1,6 @@
-// Package budget watches what the hot paths cost: the allocations and the instructions of each
+// Package budget watches the costs of the hot paths: the allocations and the instructions of each
 // operation have a limit in limits.txt, and the package's test fails where one is exceeded. Time is
-// not looked at, for it depends on the machine and on what else the machine does; instructions
-// hardly do.
+// not looked at, for it depends on the machine and on its load; instructions hardly do.
 //
 // They are counted without the counters of the processor, which virtual machines often do not have:
 // the operations run in a child process, and ptrace steps each of its threads through them, one

@@ -53,8 +53,8 @@ func (p path) stepped() int {
 }
 
 // rounds is how many rounds there are. The one with the fewest instructions counts: some things are
-// only done once in a while. Of rounds of one operation some have none of them, not even a span of
-// the heap that is full, a tenth of a path that allocates.
+// only done once in a while. Of rounds of one operation some have none of them. They do not even
+// meet a full span of the heap, which is a tenth of a path that allocates.
 func (p path) rounds() int {
 	if p.stepped()*p.each() == 1 {
 		return 16
@@ -76,7 +76,7 @@ func TestChild(t *testing.T) {
 	op := p.warm(t)
 	runtime.GC()
 	debug.SetGCPercent(-1)
-	for range 100 { // what the collector has taken away is there again
+	for range 100 { // pools that the collector has emptied are full again
 		op()
 	}
 	fmt.Println("ready")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Limit is what one operation of a path may cost.
+// Limit is the highest cost of one operation of a path.
 type Limit struct {
 	Path         string
 	Allocations  float64

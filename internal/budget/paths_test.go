@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/singleflight"
 )
 
-// path is a hot path: what happens for a lock, or for a request, and not once in a while.
+// path is a hot path: work for each lock, or for each request, and not once in a while.
 type path struct {
 	name string
 	// turns is how many operations a call of the function is that setup returns: 1 if it is 0.

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// What package syscall does not name.
+// Constants that package syscall does not name.
 const (
 	ptraceSeize     = 0x4206
 	ptraceInterrupt = 0x4207
@@ -30,10 +30,10 @@ const (
 const (
 	clockRead = 50
 	perNano   = 3
-	most      = 2_000_000 // several times what the longest round has
+	most      = 2_000_000 // several times the longest round
 )
 
-// Round is what was counted between two marks.
+// Round is the counts between two marks.
 type Round struct {
 	Steps int             // instructions
 	Reads int             // of the clock
@@ -41,19 +41,19 @@ type Round struct {
 	At    map[uintptr]int // instructions by address
 }
 
-// Steps starts cmd, which has to say so when it is ready by a line on its output, wait for one on
-// its input, and call [Mark] rounds+1 times. It returns what was executed between the marks, by all
-// threads but the one with which the runtime watches the others (sysmon): that one is stopped, so
-// no goroutine is preempted. It stops at the first round that is enough, as each instruction takes
-// some 30 us. The process is killed afterwards.
+// Steps starts cmd. When that is ready, it has to write a line to its output, wait for one on its
+// input, and call [Mark] rounds+1 times. Steps counts between the marks, in all threads but the
+// runtime's monitor of the others (sysmon): that one is stopped, so no goroutine is preempted. It
+// stops at the first round that is enough, as each instruction takes some 30 us. The process is
+// killed afterwards.
 //
 // From the first mark on the child's clock is slow: it stands still but for the instructions that
 // are counted. The child should run with GOMAXPROCS=1 and without garbage collection, or its
 // threads get into each other's way.
 //
 // Without sysmon two goroutines that wake each other may keep the processor for ever: a woken one
-// has what is left of the time of who woke it, and that time has no end. A round of most steps is
-// taken for one of these: an error that Is [ErrStarved].
+// inherits the rest of its waker's time slice, which has no end. A round of most steps is taken for
+// one of these: an error that Is [ErrStarved].
 //
 // An error that Is [errors.ErrUnsupported] means that this machine does not let one process trace
 // another.
@@ -294,7 +294,7 @@ func (t *tracer) stepped(tid int, x *thread, rip uint64) error {
 	return nil
 }
 
-// readClock does in clock_gettime's place what that does.
+// readClock takes the place of clock_gettime.
 func (t *tracer) readClock(tid int, x *thread) error {
 	var regs syscall.PtraceRegs
 	if err := syscall.PtraceGetRegs(tid, &regs); err != nil {

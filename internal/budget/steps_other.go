@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-// Round is what was counted between two marks.
+// Round is the counts between two marks.
 type Round struct {
 	Steps, Reads, Calls int
 	At                  map[uintptr]int

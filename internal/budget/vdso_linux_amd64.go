@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// clockOffset returns where clock_gettime is in the code that the kernel maps into every process
-// (vDSO), by which Go reads the clock without a system call.
+// clockOffset returns the offset of clock_gettime in the code that the kernel maps into every
+// process (vDSO). Go reads the clock through it without a system call.
 func clockOffset() (uint64, error) {
 	begin, end, err := vdso("self")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// patient are options with which nothing happens by time while instructions are counted: the clock
+// patient returns options so long that no timer fires while instructions are counted: the clock
 // hardly moves then.
 func patient() *coord.Options {
 	o := &coord.Options{SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 61}
@@ -55,8 +55,7 @@ func nodes(t testing.TB, n int, change func(*coord.Options)) []*coord.Coordinato
 	return all
 }
 
-// watch gives a coordinator the functions that metrics/prometheus and metrics/otel give it, without
-// what they do.
+// watch gives a coordinator the same functions as metrics/prometheus and metrics/otel, but empty.
 func watch(o *coord.Options) {
 	o.Trace = &coord.Trace{
 		Waited: func(context.Context, coord.WaitInfo) {}, Flight: func(context.Context, coord.FlightInfo) {},
