@@ -59,7 +59,7 @@ func scene(t *testing.T, change func(cfg *config)) *running {
 	return r
 }
 
-// show logs what the nodes have logged.
+// show logs the ends of the nodes' logs.
 func (r *running) show(t *testing.T) {
 	for _, s := range r.seats {
 		text, _ := os.ReadFile(r.dir + "/" + s.host.Name + ".log")

@@ -38,7 +38,7 @@ type manner int
 const (
 	attentive manner = iota // it looks every 25 ms, and stops when the lock is lost
 	trusting                // it waits for the lock's context to end, and looks at the end
-	careless                // it does not look: what the fence is for
+	careless                // it does not look: the fence guards against it
 )
 
 func (c *client) run(ctx context.Context) error {
@@ -116,7 +116,7 @@ func (c *client) failed(ctx context.Context, err error) {
 	c.note(opFailed, 0, text)
 }
 
-// have uses what was granted, and gives it back.
+// have uses a granted lock, and gives it back.
 func (c *client) have(ctx context.Context, l lease) {
 	how := manner(rand.IntN(3))
 	if c.pace == forever {

@@ -42,9 +42,9 @@ func delay(ctx context.Context, s *storm) error {
 	return errors.Join(errs...)
 }
 
-// delayed delays each packet that the host sends to another one, by half to one and a half of what
-// is said: so they overtake each other, too. Where the kernel has no netem, the packets make a
-// detour through this process.
+// delayed delays each packet that the host sends to another one, by a half to one and a half of by:
+// so they overtake each other, too. Where the kernel has no netem, the packets make a detour
+// through this process.
 func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 	tc := append(h.Command(), "tc", "qdisc")
 	err = netns.Run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)
@@ -57,8 +57,8 @@ func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 // detourDevice is a network device of a host; this process reads its packets.
 const detourDevice = "detour"
 
-// detour leads what the host sends to others to a device that this process reads, and this process
-// sends it on, late.
+// detour leads the host's packets to others through a device that this process reads. This process
+// sends them on, late.
 func detour(h *lan.Host, late func() time.Duration) (mend func() error, err error) {
 	var tun *os.File
 	raw := -1
@@ -78,7 +78,7 @@ func detour(h *lan.Host, late func() time.Duration) (mend func() error, err erro
 			errs = append(errs, tun.Close()) // and the device, and its routes
 		}
 		if raw >= 0 {
-			time.Sleep(3 * time.Second / 2) // for what is still on its way, by far
+			time.Sleep(3 * time.Second / 2) // for packets still on their way, by far
 			errs = append(errs, unix.Close(raw))
 		}
 		return errors.Join(errs...)

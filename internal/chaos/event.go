@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// An event is a line of what a node writes down. It is written before anything else happens, so
-// that it is there after SIGKILL, too.
+// An event is a line of a node's journal. It is written before anything else happens, so that it is
+// there after SIGKILL, too.
 type event struct {
 	At     int64  `json:"t"`           // CLOCK_MONOTONIC
 	Node   string `json:"n"`           // host
-	Life   int    `json:"l"`           // of which start of the node's process
+	Life   int    `json:"l"`           // number of the start of the node's process
 	Client int    `json:"c,omitempty"` // of that process; 0: of none
 	Op     op     `json:"o"`
 	Key    string `json:"k,omitempty"`
@@ -31,8 +31,8 @@ type event struct {
 
 type op string
 
-// What a client does and finds, in this order. A process that is killed leaves the rest out: what
-// is under way then has an unknown end.
+// A client's calls and their results, in this order. A process that is killed leaves the rest out:
+// a call under way then has an unknown end.
 const (
 	opLock      op = "lock"      // Lock is called; Text says for how long
 	opFailed    op = "failed"    // Lock has returned an error, in Text
@@ -46,18 +46,18 @@ const (
 	opUnlocked  op = "unlocked"  // Unlock has returned nil, or the error in Text
 	opState     op = "state"     // of the process
 	opReady     op = "ready"     // the process has a coordinator
-	opClosed    op = "closed"    // it has closed it, with the error in Text; State is what is left
+	opClosed    op = "closed"    // it has closed it, with the error in Text; State is the rest
 )
 
-// state is what a process says of itself.
+// state is a process's account of itself.
 type state struct {
 	Session    string
 	Owned      int               // partitions
 	Goroutines int               // that do not wait for work
 	Heap       uint64            // bytes in use
 	RSS        uint64            // bytes resident
-	Stalled    int64             // ns for which the machine did not let it run; a SIGSTOP looks the same
-	Linked     int               // other nodes to which there is a stream
+	Stalled    int64             // ns that the machine did not let it run; a SIGSTOP looks the same
+	Linked     int               // other nodes at the end of a stream
 	Lost       map[string]uint64 `json:",omitempty"` // by cause
 	Granted    map[string]uint64 `json:",omitempty"` // by path
 }
@@ -86,7 +86,7 @@ func (w *writer) write(e event) error {
 	return err
 }
 
-// readEvents reads what a node has written. A last line that is not whole was not written.
+// readEvents reads a node's events. A last line that is not whole was not written.
 func readEvents(path string) ([]event, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
-// faults is what a storm is made of.
+// faults is all faults that a storm can have.
 var faults = slices.Concat(networkFaults, nodeFaults, serverFaults)
 
 // cutFault is a fault that is a cut which shape returns, for a while.
@@ -27,7 +27,7 @@ func cutFault(name string, weight int, shape func(s *storm) (c lan.Cut, hosts []
 	}}
 }
 
-// sparing is a cut between nodes only, all of which reach Redis.
+// sparing is a cut between nodes only. All of them reach Redis.
 func sparing(name string, weight int, shape func(s *storm) (c lan.Cut, hosts []string, detail string)) fault {
 	f := cutFault(name, weight, shape)
 	f.spares = true
@@ -161,8 +161,8 @@ func (s *storm) crash(ctx context.Context, name string, n int) error {
 	return each(seats, func(x *seat) error { return x.start() })
 }
 
-// crashes kills a node every three seconds or so, each of which starts again soon: where others take
-// over within that time, they are killed while they do.
+// crashes kills a node every three seconds or so, and soon starts it again. Where others take over
+// within that time, the next kill may hit one of them while it does.
 func (s *storm) crashes(ctx context.Context, name string, n int) error {
 	for range n {
 		seats, release := s.take(1)

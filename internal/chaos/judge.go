@@ -23,7 +23,7 @@ type hold struct {
 
 	Asked    moment // Lock was called
 	Granted  moment // it had returned
-	Valid    moment // the last moment at which the lock was certainly in force; 0: none is known
+	Valid    moment // the last moment of the lock's certain force; 0: none is known
 	Ended    moment // the holder was told of the loss, or called Unlock; 0: it was killed before
 	Lost     string // why, or empty
 	Unlocked bool   // Unlock has returned nil
@@ -54,18 +54,18 @@ type attempt struct {
 	Text          string
 }
 
-// history is what all nodes have written down, as locks and attempts.
+// history is the events of all nodes, as locks and attempts.
 type history struct {
 	holds    []*hold // in the order in which they were granted
 	failed   []attempt
-	unknown  int      // calls of Lock of which no end is known: their process was killed
+	unknown  int      // calls of Lock without a known end: their process was killed
 	orphaned int      // holds likewise
-	bad      []string // what can not be read so
+	bad      []string // events that make no sense
 	states   map[string][]event
 	closed   []event
 }
 
-// opsOfALock are what only a client notes that has one.
+// opsOfALock are the operations that only a client with a lock notes.
 var opsOfALock = []op{opHeld, opRefused, opLost, opDowngrade, opKept, opUnlock, opUnlocked}
 
 type clientID struct {
@@ -150,7 +150,7 @@ func (h *history) byKey() map[string][]*hold {
 	return keys
 }
 
-// violations are what the library must never let happen.
+// violations returns all breaches of the library's guarantees.
 func (h *history) violations() []string {
 	bad := slices.Clone(h.bad)
 	for key, holds := range h.byKey() {
@@ -174,8 +174,8 @@ func (h *history) violations() []string {
 // certain reports whether the hold was certainly in force from its grant on.
 func (h *hold) certain() bool { return h.Valid >= h.Granted }
 
-// exclusion finds two holders, each of which was valid by its own account, at the same time, if not
-// both read (I1).
+// exclusion finds two holders that were valid at the same time, each by its own account, and did
+// not both read (I1).
 func exclusion(key string, holds []*hold) (bad []string) {
 	var writer, reader *hold // the ones that were certainly in force longest
 	for _, x := range holds {
@@ -219,9 +219,9 @@ func tooMany(key string, holds []*hold) (bad []string) {
 	return bad
 }
 
-// order finds tokens that do not rise (I2): of two locks, the one that was asked for when the other
-// one had been granted has the higher token, and so has of two that were valid the one that was
-// valid later. Two readers may have any.
+// order finds tokens that do not rise (I2). A lock that was asked for after the grant of another
+// one has the higher token. Of two valid locks, the one that was valid later has the higher token.
+// Two readers may have any.
 func order(key string, holds []*hold) (bad []string) {
 	byFence := slices.SortedFunc(slices.Values(holds), func(a, b *hold) int { return cmp.Compare(a.Fence, b.Fence) })
 	var writers, readers earlier
@@ -244,7 +244,7 @@ func order(key string, holds []*hold) (bad []string) {
 // valid the one that was granted last.
 type earlier struct{ asked, valid *hold }
 
-// before finds what is wrong if x has a higher token.
+// before finds the violations if x has a higher token.
 func (e *earlier) before(key string, x *hold) (bad []string) {
 	if e.asked != nil && e.asked.Asked > x.Granted {
 		bad = append(bad, fmt.Sprintf("I2: %s: %v was granted %v before %v was asked for", key, x, e.asked.Asked.sub(x.Granted), e.asked))

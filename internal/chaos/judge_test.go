@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lan"
 )
 
-// lockOf is what a client writes down of a lock of key k: the times are moments, 0 for what it did
-// not come to.
+// lockOf returns a client's events of a lock of key k: the times are moments, 0 for an event that
+// did not come.
 func lockOf(node string, client int, fence uint64, asked, granted, valid, ended int64) []event {
 	e := func(at int64, o op) event {
 		return event{At: at, Node: node, Life: 1, Client: client, Op: o, Key: "k", Fence: fence}
@@ -29,7 +29,7 @@ func lockOf(node string, client int, fence uint64, asked, granted, valid, ended 
 	return all
 }
 
-// as makes what a client writes down that of a reader, or of one with permits.
+// as turns a client's events into those of a reader, or of a holder of permits.
 func as(m mode, n int, events []event) []event {
 	for i := range events {
 		events[i].Mode, events[i].N = m, n
@@ -40,8 +40,8 @@ func as(m mode, n int, events []event) []event {
 	return events
 }
 
-// downgraded is what a client writes down of a lock of key k that it makes one for reading at a
-// moment, until the last one.
+// downgraded returns a client's events of a lock of key k that it downgrades for reading at a
+// moment.
 func downgraded(node string, fence, reads uint64, granted, at, valid, ended int64) []event {
 	all := lockOf(node, 1, fence, granted-1, granted, at-1, 0)
 	all = append(all, event{At: at, Node: node, Life: 1, Client: 1, Op: opDowngrade, Key: "k", Fence: fence})

@@ -19,7 +19,7 @@ type memory struct {
 	Goroutines [2]int
 }
 
-// closed finds what nodes have not given back that ended in order.
+// closed finds nodes that ended in order, but with an error or with goroutines left.
 func (rep *report) closed() {
 	for _, e := range rep.history.closed {
 		// A node that leaves when Redis is away can give nothing back, and says so.
@@ -30,7 +30,7 @@ func (rep *report) closed() {
 	}
 }
 
-// remember fills in what the nodes needed.
+// remember fills in the memory of the nodes.
 func (rep *report) remember(calms []calm) {
 	for _, node := range slices.Sorted(maps.Keys(rep.history.states)) {
 		var quiet []*state
@@ -62,7 +62,8 @@ func median[N cmp.Ordered](of []*state, get func(*state) N) (n N) {
 	return all[len(all)/2]
 }
 
-// grown finds what has become more from the first quarter to the last one than noise explains.
+// grown finds figures that have grown from the first quarter to the last one by more than noise
+// explains.
 func (rep *report) grown() (bad []string) {
 	for _, m := range rep.Memory {
 		if m.Heap[1] > m.Heap[0]*3/2+2<<20 || m.RSS[1] > m.RSS[0]*5/4+8<<20 || m.Goroutines[1] > m.Goroutines[0]*5/4+5 {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// mode is what a hold is: of one that writes, of one that reads, or permits.
+// mode is the mode of a hold: a writer's, a reader's, or permits.
 type mode string
 
 const (
@@ -24,10 +24,10 @@ const (
 // semaphorePermits is how many each semaphore has.
 const semaphorePermits = 3
 
-// semaphoreOf is the name of the semaphore of a key, by which the judge knows it.
+// semaphoreOf returns the name of the semaphore of a key. The judge knows it by that name.
 func semaphoreOf(key string) string { return "permits-" + key }
 
-// A lease is what a client has, in any mode.
+// A lease is the hold of a client, in any mode.
 type lease interface {
 	Fence() coord.Fence
 	Context() context.Context
@@ -40,14 +40,14 @@ type permits struct{ coord.Permits }
 func (permits) Fence() coord.Fence { return 0 }
 func (p permits) Unlock() error    { return p.Release() }
 
-// An aim is what a client asks for next.
+// An aim is a client's next request.
 type aim struct {
 	key  string
 	mode mode
 	n    int // permits
 }
 
-// aim draws what to ask for: in a share of all cases to read, or for permits.
+// aim draws the next request: in a share of all cases to read, or for permits.
 func (c *client) aim() aim {
 	a := aim{key: c.key}
 	if c.pace == fleeting {
@@ -75,7 +75,7 @@ func (c *client) take(ctx context.Context) (l lease, err error) {
 	return c.n.c.Lock(ctx, c.now.key)
 }
 
-// turn makes a lock one for reading, now and then, and returns what the client has then.
+// turn downgrades a lock for reading, now and then, and returns the client's hold afterwards.
 func (c *client) turn(ctx context.Context, l lease) lease {
 	w, ok := l.(coord.Lock)
 	if !ok || c.pace == forever || rand.Float64() >= c.n.job.Share || rand.IntN(4) > 0 {
@@ -101,7 +101,7 @@ func (c *client) turn(ctx context.Context, l lease) lease {
 // several is a client that locks some keys together, and unlocks each by itself.
 type several struct {
 	n    *node
-	each []*client // what it notes of a key is that client's
+	each []*client // each notes the events of its key
 }
 
 func (s *several) run(ctx context.Context) error {

@@ -26,7 +26,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
-// job is what the process of a node is started with.
+// job is the parameters of a node's process.
 type job struct {
 	Node     string
 	Life     int
@@ -158,8 +158,7 @@ func runNode(text string) error {
 	return errors.Join(err, n.out.write(e))
 }
 
-// showGoroutines logs what goroutines there are, by what they do, whenever the process gets
-// SIGUSR1.
+// showGoroutines logs the goroutines, grouped by stack, whenever the process gets SIGUSR1.
 func showGoroutines() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
@@ -265,7 +264,7 @@ func busyGoroutines() (n int) {
 		if strings.Contains(top, "workers.(*Pool).work+") {
 			continue
 		}
-		if i := strings.LastIndex(head, "\n"); i >= 0 { // what the whole begins with
+		if i := strings.LastIndex(head, "\n"); i >= 0 { // the title of the profile
 			head = head[i+1:]
 		}
 		count, _, _ := strings.Cut(head, " ")

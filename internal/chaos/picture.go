@@ -12,9 +12,9 @@ import (
 )
 
 // The picture of a run: time goes to the right. From above: the faults by name, the times without a
-// grant of some key, the partitions' owners by the records, a row for each node with how many
-// partitions it granted and its holds of some keys, and a row for each server. A fault is a band
-// over the rows that it concerned.
+// grant of some key, and the partitions' owners by the records. Below is a row for each node with
+// how many partitions it granted and its holds of some keys, and a row for each server. A fault is
+// a band over the rows that it concerned.
 
 const (
 	labelWidth = 130
@@ -77,7 +77,7 @@ func (c *canvas) x(m moment) float64 {
 	return labelWidth + m.sub(c.begin).Seconds()*c.scale
 }
 
-// rect draws from one moment to another; what is too short to be seen is a line.
+// rect draws from one moment to another; a time too short to be seen is a line.
 func (c *canvas) rect(from, to moment, y, height float64, style []string, title string) {
 	if to < c.begin || from > c.end {
 		return

@@ -15,13 +15,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// What a process of this program is to be, in its environment.
+// The variables that give a process of this program its role.
 const (
 	nodeVariable     = "HOLDFAST_CHAOS_NODE"
 	resourceVariable = "HOLDFAST_CHAOS_RESOURCE"
 )
 
-// child runs what the environment says, if it says so. Then this process is not the one that
+// child plays the role in the environment, if there is one. Then this process is not the one that
 // commits faults.
 func child() (mine bool, err error) {
 	if text := os.Getenv(nodeVariable); text != "" {
@@ -39,7 +39,7 @@ type seat struct {
 	job  job
 	dir  string
 
-	mu   sync.Mutex      // protects what follows
+	mu   sync.Mutex      // protects the fields below
 	p    *reexec.Process // nil: none
 	life int
 	down bool // it is not expected to work

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A record is a line of the history as internal/history/judge reads it. It is a module of its own,
-// because of what it depends on: its Record says what the fields are.
+// A record is a line of the history as internal/history/judge reads it. The judge is a module of
+// its own, because of its dependencies: its Record explains the fields.
 type record struct {
 	Process string `json:"process"`
 	ID      uint64 `json:"id"`
@@ -30,7 +30,7 @@ type record struct {
 	Refused bool   `json:"refused,omitempty"`
 }
 
-// records puts events together to what [record] says, and adds what was done to the processes.
+// records puts events together to [record] values, and adds the faults of the processes.
 func records(events []event, bands []*band, end moment) []record {
 	var all []record
 	hold := make(map[clientID]uint64)
@@ -39,7 +39,7 @@ func records(events []event, bands []*band, end moment) []record {
 		r.ID = uint64(len(all)) + 1
 		all = append(all, r)
 	}
-	called := make(map[clientID]int) // what a client has called last
+	called := make(map[clientID]int) // the last call of a client
 	for _, e := range events {
 		at, process := moment(e.At), fmt.Sprintf("%s/%d", e.Node, e.Life)
 		lives[e.Node] = live(lives[e.Node], process, e)
@@ -89,7 +89,7 @@ func records(events []event, bands []*band, end moment) []record {
 				put(record{Process: l.process, Op: "gone", Call: l.to, Return: until})
 			}
 			for _, b := range bands {
-				// A process notices what it has missed when its clocks are looked at next.
+				// A process notices the lost time when its clocks are looked at next.
 				if strings.Contains(b.Fault, "stopped") && slices.Contains(b.Hosts, l.node) && b.Begin < until && b.End > l.from {
 					put(record{Process: l.process, Op: "paused", Call: b.Begin, Return: b.End.add(time.Second)})
 				}
@@ -99,7 +99,7 @@ func records(events []event, bands []*band, end moment) []record {
 	return all
 }
 
-// lockOps are what a call of Lock is in each mode.
+// lockOps are the operations of a call of Lock in each mode.
 var lockOps = map[mode]string{writing: "lock", reading: "rlock", counted: "acquire"}
 
 // life is one start of a node's process.

@@ -148,8 +148,8 @@ func (s *storm) dataNames() []string {
 	return names
 }
 
-// cutPrimaryOff leaves a primary alone with some nodes, which is what Jepsen calls a partition with
-// the primary in the minority.
+// cutPrimaryOff leaves a primary alone with some nodes: Jepsen calls that a partition with the
+// primary in the minority.
 func cutPrimaryOff(ctx context.Context, s *storm) error {
 	p, err := s.primary(ctx)
 	if err != nil {
@@ -168,9 +168,9 @@ func cutPrimaryOff(ctx context.Context, s *storm) error {
 
 const primaryCutForLong = "primary cut off with nodes for long"
 
-// cutPrimaryOffForLong is cutPrimaryOff for longer than a failover and Grace take, so that both
-// sides grant if the primary that is cut off goes on acknowledging. With min-replicas-to-write or
-// WAIT it does not.
+// cutPrimaryOffForLong is cutPrimaryOff for longer than a failover and Grace take. Then both sides
+// grant if the primary that is cut off goes on acknowledging. With min-replicas-to-write or WAIT it
+// does not.
 func cutPrimaryOffForLong(ctx context.Context, s *storm) error {
 	p, err := s.primary(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A report is what a run has found.
+// A report is the result of a run.
 type report struct {
 	Date     string
 	Command  string
@@ -37,16 +37,16 @@ type report struct {
 	Downgraded int          // of those for reading
 	Unknown    int          // of processes that were killed
 	Resource   *tally
-	Machine    time.Duration // for which the machine did not let us run
+	Machine    time.Duration // the machine did not let us run so long
 
 	Before, Left census // at Redis: at the end of the run, and when all nodes have left
 	Memory       []memory
 	Counts       []census // at Redis, in the calm after each round
 	Violations   []string
-	Expected     []string // two holders, or what comes of them, with settings that allow for them
+	Expected     []string // two holders, or their consequences, with settings that allow for them
 	Kept         string   // the directory with everything, if it was not removed
 
-	defaults bool // what Expected is about
+	defaults bool // the reason for Expected: settings that allow for two holders
 
 	events  []event
 	history *history
@@ -161,8 +161,8 @@ func (rep *report) write(w io.Writer) {
 // shown is how many of Expected are told.
 const shown = 5
 
-// excuse moves what two holders of a key bring about from Violations to Expected, if the settings
-// of the run allow for two.
+// excuse moves the consequences of two holders of a key from Violations to Expected, if the
+// settings of the run allow for two.
 func (rep *report) excuse(cfg config) {
 	if rep.defaults = cfg.Defaults && cfg.Replicas <= 0; !rep.defaults {
 		return

@@ -12,17 +12,17 @@ import (
 	"sync"
 )
 
-// The resource is what the locks are for: per key two counters, each of which a critical section
-// reads at its begin and writes, one higher, at its end. One looks at the tokens, the other one
+// The resource is the data that the locks protect: two counters per key. A critical section reads
+// both at its begin and writes both, one higher, at its end. One looks at the tokens, the other one
 // does not. It is a process of its own, which nodes reach by a socket in the file system: no cut
 // and no fault affects it.
 type resource struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	keys map[string]*register
 	sum  tally
 }
 
-// register is what the resource knows of a key.
+// register is the resource's data of a key.
 type register struct {
 	highest uint64 // token
 	by      string // the client that came with it
@@ -33,7 +33,7 @@ type register struct {
 	read    map[string]int64  // the same of those that only read
 }
 
-// request is what a client says to the resource.
+// request is a client's request to the resource.
 type request struct {
 	Op    string // begin, end, sum
 	Key   string
@@ -48,17 +48,17 @@ type reply struct {
 	Tally   *tally `json:",omitempty"`
 }
 
-// tally is what the resource has counted. Bad must stay empty, whatever happens.
+// tally is the counts of the resource. Bad must stay empty, whatever happens.
 type tally struct {
 	Sections   int      // begun and not refused
-	Ended      int      // of which ended
+	Ended      int      // those of them that ended
 	Refused    int      // requests with a token that is not the highest
-	Bad        []string // what the fence must not let happen
+	Bad        []string // faults that the fence must prevent
 	Overlaps   int      // sections that began while another one was under way, if tokens were not looked at
 	PlainLost  int      // updates of the counters without a fence that were lost
 	PlainEnded int      // updates of the same
 	Reads      int      // sections that only read, and ended
-	Torn       int      // of which found another value at their end, and were not refused: a writer that was lost had come between
+	Torn       int      // those of them that found another value at their end, and were not refused: a lost writer had come between
 
 	Last map[string]map[string]int64 // by key and node: when it began its last section that was not refused
 	Read map[string]map[string]int64 // the same of those that only read

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/stall"
 )
 
-// config is what a run is told.
+// config is the configuration of a run.
 type config struct {
 	Topology string
 	Duration time.Duration
@@ -33,9 +33,9 @@ type config struct {
 	Replicas int
 	Observed bool     // redisarbiter.Options.ObserverClock
 	All      bool     // redisarbiter.Options.AllReplicas, with sentinel
-	Defaults bool     // Redis's default replication, with which two holders are to be expected
+	Defaults bool     // Redis's default replication: two holders are to be expected
 	Only     []string // faults; empty: all
-	Soak     bool     // only faults that end no node, and what they need has to stay as it is
+	Soak     bool     // only faults that end no node, and the nodes' memory has to stay as it is
 	Pause    span     // between two rounds
 	Others   []string // further hosts
 	Seeds    []string // of all nodes: hosts' names
@@ -70,7 +70,7 @@ type running struct {
 	watch    stall.Watch
 }
 
-// round is a storm and what came after it.
+// round is a storm and the recovery from it.
 type round struct {
 	Faults    []string
 	Spares    bool // none of them may make any client lose a lock
@@ -80,7 +80,7 @@ type round struct {
 	End       moment // when the next storm begins
 }
 
-// commit makes a run and judges it. An error is of the run itself, not what it finds.
+// commit makes a run and judges it. An error is of the run itself, not a violation.
 func commit(ctx context.Context, cfg config) (_ *report, err error) {
 	if err := lan.Needs(); err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (r *running) setUp(ctx context.Context) error {
 	return nil
 }
 
-// openResource starts what the locks protect.
+// openResource starts the resource that the locks protect.
 func (r *running) openResource(ctx context.Context) error {
 	socket := filepath.Join(r.dir, "resource")
 	var err error
@@ -230,7 +230,7 @@ func (r *running) addSeat(name string) error {
 	return err
 }
 
-// rage is storms and recoveries until the time is over. What it returns are violations.
+// rage makes storms and recoveries until the time is over. It returns violations.
 func (r *running) rage(ctx context.Context) (bad []string) {
 	end := r.begun.add(r.cfg.Duration)
 	random := rand.New(rand.NewPCG(r.cfg.Seed, 0))

@@ -18,7 +18,7 @@ type ownership struct {
 	Primary  string // host; with a Redis Cluster empty
 }
 
-// census is what is stored at Redis.
+// census is the counts of the stored data at Redis.
 type census struct {
 	Keys     int // of any kind
 	Sessions int

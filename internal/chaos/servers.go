@@ -24,7 +24,7 @@ type servers struct {
 	topology  string
 	data      []*dataServer
 	sentinels []*sentinel
-	addrs     []string // what the nodes are told
+	addrs     []string // for the nodes
 }
 
 type dataServer struct {
@@ -62,7 +62,7 @@ func (t times) downAfter() time.Duration {
 
 const redisPort = ":6379"
 
-// startServers starts what the topology says. stop must be called, also after an error.
+// startServers starts the servers of the topology. stop must be called, also after an error.
 func startServers(ctx context.Context, n *lan.Network, cfg config, dir string) (*servers, error) {
 	topology := cfg.Topology
 	s := &servers{topology: topology}
@@ -125,7 +125,7 @@ func arguments(topology string, defaults, all bool) []string {
 	return args
 }
 
-// wipe removes the server's data, and leaves what a cluster knows of its members.
+// wipe kills the server and removes its data, but not its knowledge of the cluster's members.
 func (d *dataServer) wipe() error {
 	d.Kill()
 	return errors.Join(os.RemoveAll(filepath.Join(d.dir, "appendonlydir")), os.RemoveAll(filepath.Join(d.dir, "dump.rdb")))

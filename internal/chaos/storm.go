@@ -26,7 +26,7 @@ type band struct {
 type storm struct {
 	r *running
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	rand  *rand.Rand
 	taken map[string]bool // hosts with a process that something is done to
 	bands []*band
@@ -150,7 +150,7 @@ func (s *storm) shuffled(names []string) []string {
 	return all
 }
 
-// take chooses up to n nodes to which nothing is done yet.
+// take chooses up to n nodes without a fault.
 func (s *storm) take(n int) (chosen []*seat, release func()) {
 	names := s.shuffled(s.r.nodeNames())
 	s.mu.Lock()
@@ -178,7 +178,7 @@ func seatNames(seats []*seat) []string {
 	return names
 }
 
-// short and long are times compared to T: what a lock survives, as a rule, and what none does.
+// short and long are times compared to T: a lock survives short, as a rule, and none survives long.
 func (s *storm) short() span { t := s.r.cfg.Times.TTL; return span{t / 5, t * 2 / 3} }
 func (s *storm) long() span  { t := s.r.cfg.Times.TTL; return span{t * 5 / 4, t * 5 / 2} }
 
