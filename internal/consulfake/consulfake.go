@@ -1,6 +1,6 @@
 // Package consulfake stands for Consul: an HTTP server that answers PUT /v1/txn as Consul 1.22
 // does. Verbs, indices, texts of errors, limits and rights are those of its source. It is one
-// process without a log, so it says nothing about what a real one survives.
+// process without a log, so it says nothing about the faults that a real one survives.
 package consulfake
 
 import (
@@ -47,7 +47,7 @@ type Fake struct {
 	Tokens map[string]string // the prefix that a token may write; nil: there are no rights
 	Report func(string)      // is told of reads that are not consistent
 
-	Mu     sync.Mutex // protects what follows
+	Mu     sync.Mutex // protects the fields below
 	Old    bool       // it does not know get-or-empty
 	Index  uint64
 	Pairs  map[string]Pair
@@ -141,7 +141,7 @@ func (f *Fake) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(a) // the client may be gone
 }
 
-// apply runs one operation. What may not be read has no result, and no fault.
+// apply runs one operation. A pair that may not be read has no result, and no fault.
 func apply(pairs map[string]Pair, index uint64, op *op, may func(string) bool) (result *Pair, fault string) {
 	p, there := pairs[op.Key]
 	if op.Verb != getOrEmpty && !may(op.Key) {
