@@ -35,7 +35,7 @@ func Start(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordi
 }
 
 // StartDefault returns a coordinator that is closed when the test ends. The test fails if it has
-// something left then that it cannot give back. It is for tests of what a node does about many
+// something left then that it cannot give back. It is for tests of a node's work for many
 // partitions or many holds.
 func StartDefault(tb testing.TB, a fallback.Arbiter, opts *coord.Options) *coord.Coordinator {
 	tb.Helper()

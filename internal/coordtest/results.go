@@ -7,7 +7,7 @@ import (
 )
 
 // WithoutResults returns an arbiter that keeps no results, as all but that of Redis and the one in
-// memory. Its namespace has what each one has to have, and nothing else.
+// memory. Its namespace implements [fallback.Namespace], and nothing else.
 func WithoutResults(a fallback.Arbiter) fallback.Arbiter { return plain{a} }
 
 type plain struct{ fallback.Arbiter }

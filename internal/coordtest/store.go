@@ -12,7 +12,7 @@ import (
 
 // Store is a store of records in memory, for [fallback.NewRecords]. The zero value is ready.
 type Store struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	servers int        // that came before this one
 	writes  int
 	records map[string]fallback.Versioned
