@@ -20,7 +20,7 @@ type options struct {
 	out   io.Writer
 }
 
-// longWait is what counts as a long wait, at the nodes, on the page, and for doctor.
+// longWait is the shortest long wait, at the nodes, on the page, and for doctor.
 func (o *options) longWait() time.Duration {
 	if o.short {
 		return 2 * time.Second
@@ -92,7 +92,7 @@ func (l line) in(text string) string {
 	return ""
 }
 
-// A look is one at a place where operators look. It waits until that says what it has to.
+// A look waits until a place where operators look shows the expected text or figure.
 type look func(ctx context.Context) error
 
 // together looks at several places at the same time.
@@ -140,15 +140,15 @@ func (w *world) doctor(lines ...line) look {
 	return w.prints([]string{"doctor", "--long-wait", w.longWait().String()}, lines...)
 }
 
-// shows waits until the page of a node says so, to curl and to a browser, where it says what is
-// wrong.
+// shows waits until the problems on the page of a node have these lines, for curl and for a
+// browser.
 func (n *node) shows(lines ...line) look {
 	return func(ctx context.Context) error {
 		return errors.Join(n.w.says(ctx, "page (JSON)", n.problems, lines...), n.w.says(ctx, "page (HTML)", n.problemsOfPage, lines...))
 	}
 }
 
-// measures waits until what a rule or a panel computes is beyond a bound.
+// measures waits until the figure of a rule or a panel is beyond a bound.
 func (n *node) measures(what string, compute func(samples) float64, above float64) look {
 	return func(ctx context.Context) error {
 		return n.w.until(ctx, limit, func() error {

@@ -38,7 +38,7 @@ func (w *world) holdfast(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// problemsOfPage returns what the page says of what is wrong, as a browser gets it.
+// problemsOfPage returns the problems on the page, as a browser gets it.
 func (n *node) problemsOfPage(ctx context.Context) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+"/debug/locks/", http.NoBody)
 	if err != nil {
@@ -57,7 +57,7 @@ func (n *node) problems(ctx context.Context) (string, error) {
 	return strings.Join(o.Problems, "\n"), err
 }
 
-// overview returns what the page tells curl.
+// overview returns the page as curl gets it.
 func (n *node) overview(ctx context.Context) (o debug.Overview, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url+"/debug/locks/", http.NoBody)
 	if err != nil {
@@ -70,7 +70,7 @@ func (n *node) overview(ctx context.Context) (o debug.Overview, err error) {
 	return o, json.Unmarshal([]byte(text), &o)
 }
 
-// samples are what one scrape has, by name and labels as Prometheus writes them.
+// samples are the values of one scrape, by name and labels as Prometheus writes them.
 type samples map[string]float64
 
 func (n *node) scrape(ctx context.Context) (samples, error) {

@@ -28,7 +28,7 @@ import (
 // nodeVariable makes a process of this program a node, which gets its order in it.
 const nodeVariable = "HOLDFAST_DRILL_NODE"
 
-// An order is what a node is started with.
+// An order is the parameters of a node's process.
 type order struct {
 	Name     string
 	Redis    string // host:port
@@ -40,8 +40,8 @@ type order struct {
 // namespace is the application's.
 const namespace = "shop"
 
-// child runs what the environment says, if it says so. Then this process is not the one that
-// commits faults.
+// child runs the node of the environment's order, if there is one. Then this process is not the one
+// that commits faults.
 func child() (mine bool, err error) {
 	text := os.Getenv(nodeVariable)
 	if text == "" {
@@ -54,7 +54,7 @@ func child() (mine bool, err error) {
 	return true, o.run()
 }
 
-// A task is what a node is told to do, by POST /task, until POST /stop.
+// A task is a node's work from POST /task until POST /stop.
 type task struct {
 	Do      string // hold, wait, hammer or try
 	Key     string
@@ -112,12 +112,12 @@ func ignore(err, expected error) error {
 	return err
 }
 
-// service does what it is told.
+// service is the tasks of a node.
 type service struct {
 	ctx   context.Context
 	locks *coord.Coordinator
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	work sync.WaitGroup
 	ends []context.CancelFunc
 }

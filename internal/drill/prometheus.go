@@ -25,7 +25,7 @@ import (
 
 // A monitor is a real Prometheus on a host of its own. It scrapes the nodes once a second, and has
 // the rules of alerts.yml. Their windows and pauses are shortened, since a drill does not last for
-// minutes; what they compare stays.
+// minutes; their comparisons stay.
 type monitor struct {
 	*reexec.Process
 	url    string

@@ -27,8 +27,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/repo"
 )
 
-// A world is the hosts, the Redis server, the nodes, and what an operator has: the command
-// holdfast, on a machine that reaches all hosts.
+// A world is the hosts, the Redis server, the nodes, and an operator's tool: the command holdfast,
+// on a machine that reaches all hosts.
 type world struct {
 	*options
 	dir     string
@@ -43,7 +43,7 @@ type world struct {
 	prometheus *monitor // nil in the short form
 }
 
-// endTime is what a process may take to end in order.
+// endTime is the time in which a process has to end in order.
 const endTime = 20 * time.Second
 
 // A node is a process on a host.
@@ -51,7 +51,7 @@ type node struct {
 	w    *world
 	name string
 	host *lan.Host
-	url  string // of what it serves
+	url  string // of its HTTP server
 	log  string
 	*reexec.Process
 }
@@ -178,7 +178,7 @@ func (w *world) settled(ctx context.Context) error {
 	})
 }
 
-// until returns nil as soon as f does, else what f returned last within the limit.
+// until returns nil as soon as f does, else the last error of f within the limit.
 func (w *world) until(ctx context.Context, limit time.Duration, f func() error) error {
 	end := time.Now().Add(limit)
 	for {
@@ -259,7 +259,7 @@ func (w *world) end() error {
 	return errors.Join(append(errs, os.RemoveAll(w.dir))...)
 }
 
-// logs returns what the nodes have logged, for a drill that fails.
+// logs returns the logs of the nodes, for a drill that fails.
 func (w *world) logs() string {
 	var b bytes.Buffer
 	for _, name := range names {
