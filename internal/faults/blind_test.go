@@ -11,9 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// The failover tests can fail: without Grace, on a server that makes everybody believe that it is
-// the one that wrote what it has, the same workers in the same fault end up with two valid holders
-// or with tokens that do not rise.
+// The failover tests can fail: without Grace, on a server that passes for the writer of its data.
+// Then the same workers in the same fault end up with two valid holders, or tokens do not rise.
 func TestWithoutGraceTheJudgeFindsViolations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -52,7 +51,7 @@ func TestWithoutGraceTheJudgeFindsViolations(t *testing.T) {
 	}
 }
 
-// awaitViolation returns what the judge found, nil if there is nothing for a while.
+// awaitViolation returns the judge's violations, nil if there is none for a while.
 func (s *scene) awaitViolation(limit time.Duration) []string {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if found, _ := s.judge.violations(); len(found) > 0 {
@@ -72,7 +71,7 @@ func (f *failover) formatWithoutGrace(s *redistest.Server) {
 	_ = ns.Close()
 }
 
-// forgeIdentity makes a server believe that it wrote what it has.
+// forgeIdentity makes a server pass for the writer of its data.
 func (f *failover) forgeIdentity(s *redistest.Server) {
 	f.t.Helper()
 	ctx, c := f.t.Context(), s.Client(f.t)

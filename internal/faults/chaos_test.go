@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// TestChaos commits random faults, one after the other or at once, for as long as
-// HOLDFAST_FAULTS_CHAOS says, as in HOLDFAST_FAULTS_CHAOS=5m go test -run Chaos -timeout 10m
-// ./internal/faults. HOLDFAST_FAULTS_SEED repeats a run, as far as processes can.
+// TestChaos commits random faults, one after the other or at once. HOLDFAST_FAULTS_CHAOS is the
+// duration, as in HOLDFAST_FAULTS_CHAOS=5m go test -run Chaos -timeout 10m ./internal/faults.
+// HOLDFAST_FAULTS_SEED repeats a run, as far as processes can.
 func TestChaos(t *testing.T) {
 	text := os.Getenv("HOLDFAST_FAULTS_CHAOS")
 	if text == "" {
@@ -163,8 +163,8 @@ func (c *chaos) empty() string {
 	return "redis replaced by an empty one"
 }
 
-// promote lets the other server take over, without what was written in the last while. It ends when
-// the old one follows it.
+// promote lets the other server take over, without the writes of the last while. It ends when the
+// old one follows it.
 func (c *chaos) promote() string {
 	d := c.upTo(time.Second)
 	if err := c.other.Replicate(c.t.Context(), nil); err != nil {

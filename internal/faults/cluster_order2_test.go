@@ -81,9 +81,9 @@ func slowNode() *coord.Options {
 	return o
 }
 
-// underWay starts two nodes, the first with a request at the arbiter for a key of each partition
-// that is not executed before open is closed. It returns when both own partitions, and the keys of
-// the first one.
+// underWay starts two nodes. The first one has a request at the arbiter for a key of each
+// partition, which is not executed before open is closed. underWay returns when both own
+// partitions, and the keys of the first one.
 func underWay(t *testing.T, memory fallback.Arbiter, open chan struct{}) (x, other *coord.Coordinator, mine []string, got func(string) (coord.Lock, error)) {
 	t.Helper()
 	o := slowNode()
@@ -181,8 +181,8 @@ func TestARequestAtTheArbiterThatNobodyWaitsForAnyMore(t *testing.T) {
 	_ = l.Unlock()
 }
 
-// A partition's owner is dead. A node begins to make it Shared, for a waiter, and takes it for its
-// own at the same time, because the ring has settled meanwhile (rule 6, I1, I4).
+// A partition's owner is dead. A node begins to make the partition Shared, for a waiter. It takes
+// it for its own at the same time, because the ring has settled meanwhile (rule 6, I1, I4).
 func TestAPartitionThatIsFreedAndTakenAtTheSameTime(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()

@@ -266,8 +266,8 @@ func lockAll(t *testing.T, c *coord.Coordinator) map[string]coord.Lock {
 	return locks
 }
 
-// Two nodes have started without an arbiter, and get their sessions at the same time. What one of
-// them grants to the other is good for as long as both live.
+// Two nodes have started without an arbiter, and get their sessions at the same time. A grant of
+// one of them to the other is good for as long as both live.
 func TestNodesThatMeetWithoutSessions(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 3 * time.Second
@@ -416,9 +416,9 @@ func TestANodeJoinsInGrace(t *testing.T) {
 	await.Until(t, "all partitions are owned", func() bool { return a.Stats().Owned+b.Stats().Owned+c.Stats().Owned == 61 })
 }
 
-// A node closes while its demotions do not get through, and then its last calls do. What it has
-// announced to others is still in force: no other node may have these keys (I1, I5; close of a
-// session is for after its partitions were demoted).
+// A node closes while its demotions do not get through, and then its last calls do. The holds that
+// it has announced to others are still in force: no other node may have these keys (I1, I5; a
+// session is closed after its partitions are demoted).
 func TestANodeClosesWithoutDemoting(t *testing.T) {
 	takes.Seconds(t)
 	memory := fallback.NewMemory()
@@ -470,8 +470,8 @@ func TestANodeClosesWithoutDemoting(t *testing.T) {
 	}
 }
 
-// An owner cannot renew its session; all else is well. Others keep what it has granted to them:
-// they adopt it in time (rule 7).
+// An owner cannot renew its session; all else is well. Others keep the locks that it has granted to
+// them: they adopt them in time (rule 7).
 func TestAnOwnerCannotRenew(t *testing.T) {
 	takes.Seconds(t)
 	const ttl = 4 * time.Second

@@ -93,7 +93,7 @@ func (f *fabric) node(name string) *process {
 }
 
 // owners returns the names of the nodes that own the partitions by the records: "" for none, "?"
-// for one that has not said what its session is.
+// for one whose session the judge does not know.
 func (f *fabric) owners() []string {
 	f.t.Helper()
 	c := f.server.Client(f.t)
@@ -212,7 +212,7 @@ func TestAnOwnerIsKilled(t *testing.T) {
 			others = append(others, p)
 		}
 	}
-	// The victim takes no part in what others own: a key that it holds is not free before T.
+	// The victim takes no part in others' keys: a key that it holds is not free before T.
 	for i, t := range f.turns() {
 		for _, p := range f.workers {
 			if p.name != victim || owners[i] == victim {

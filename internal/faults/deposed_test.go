@@ -31,7 +31,7 @@ type deposed struct {
 	joined    int
 }
 
-// An event is what happens to the cluster at a time from the promotion on.
+// An event is a fault of the cluster, at a time from the promotion on.
 type event struct {
 	at   time.Duration
 	what string

@@ -4,9 +4,9 @@
 //
 // The judge of it all is outside of the library: the resource that the locks protect, a small TCP
 // server in the test's process. With every message a worker tells it that it found its lock in
-// force after the answer to the message before. So the judge knows, in the order in which messages
-// reached it, intervals in which each lock was certainly in force by its holder's own account, and
-// two of them that overlap on one key are two valid holders at once (I1), however slow the network
-// or the scheduler. A holder that has been told of its loss ends its interval where it last found
-// its lock in force, so what no lease can prevent is not counted.
+// force after the answer to the message before. So the judge knows intervals, in the order of its
+// messages: in each the lock was certainly in force by its holder's own account. Two of them that
+// overlap on one key are two valid holders at once (I1), however slow the network or the scheduler.
+// A holder that has been told of its loss ends its interval where it last found its lock in force.
+// So overlaps that no lease can prevent are not counted.
 package faults

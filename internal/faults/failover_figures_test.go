@@ -26,8 +26,8 @@ import (
 
 var failoverTimes = flag.Int("failover.times", 0, "how often TestFailover_Figures has each failover; 0: it is skipped")
 
-// TestFailover_Figures logs what failovers of Sentinel and Redis Cluster cost with the default
-// options: keys of owners, and keys without one. It fails if a lock is lost.
+// TestFailover_Figures logs the costs of failovers of Sentinel and Redis Cluster with the default
+// options: for keys of owners, and for keys without one. It fails if a lock is lost.
 func TestFailover_Figures(t *testing.T) {
 	if *failoverTimes == 0 {
 		t.Skip("run it with -failover.times 5")
@@ -57,7 +57,7 @@ func TestFailover_Figures(t *testing.T) {
 // quiet is a logger of go-redis that says nothing of servers that are gone.
 type quiet struct{}
 
-// Printf implements what go-redis wants.
+// Printf implements the logger of go-redis.
 func (quiet) Printf(context.Context, string, ...any) {}
 
 // A figure is a kind of failover.
@@ -66,7 +66,7 @@ type figure struct {
 	begin       func(t *testing.T) stage
 }
 
-// A stage is servers of which one is about to fail over.
+// A stage is servers before the failover of one of them.
 type stage struct {
 	client   func() redis.UniversalClient
 	all      int                 // Options.AllReplicas
@@ -78,7 +78,7 @@ type stage struct {
 
 const figurePartitions, figureNodes = 61, 3
 
-// measured is what one failover has shown.
+// measured is the result of one failover.
 type measured struct {
 	promoted, again  time.Duration // since it began: the replica is promoted; all new keys that were asked for are had
 	longest          time.Duration // of locks of owners' keys
@@ -202,13 +202,12 @@ func figureCluster(t *testing.T, start func() *coord.Coordinator) (nodes []*coor
 	return nodes
 }
 
-// keepLocking has one worker of each node lock keys until stop, which says how many locks there were,
-// how many of them failed, and the longest wait for one, that of a worker which waited to the end
-// included.
+// keepLocking has one worker of each node lock keys until stop. That returns how many locks there
+// were, how many of them failed, and the longest wait for one. A wait to the end counts.
 func keepLocking(t *testing.T, nodes []*coord.Coordinator, key func() string) (stop func() (locks, bad int, longest time.Duration)) {
 	var work sync.WaitGroup
 	load, end := context.WithCancel(t.Context())
-	var mu sync.Mutex // protects what follows
+	var mu sync.Mutex // protects the variables below
 	var locks, bad int
 	var longest time.Duration
 	for _, n := range nodes {
@@ -300,9 +299,8 @@ func sentinelFailsOver(crash bool, all int) func(t *testing.T) stage {
 	}
 }
 
-// clusterFailsOver has three primaries, of which one has a replica: that with the table of
-// sessions, or another one. all is Options.AllReplicas: then servers that have a table have a
-// replica, too.
+// clusterFailsOver has three primaries. One of them has a replica: that with the table of sessions,
+// or another one. all is Options.AllReplicas: then servers that have a table have a replica, too.
 func clusterFailsOver(sessions, crash bool, all int) func(t *testing.T) stage {
 	return func(t *testing.T) stage {
 		args := append(eachWrite(all), "--cluster-node-timeout", "1500") // with 15 s, its default, locks are lost before the replica is promoted

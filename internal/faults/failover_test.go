@@ -14,15 +14,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A failover test: workers that reach their server through a proxy, and a server that comes back,
-// or another one in its place, that is not the one that they knew.
+// A failover test: workers that reach their server through a proxy. Then the server comes back
+// changed, or another one comes in its place.
 type failover struct {
 	*scene
 	proxy   *redistest.Proxy
 	primary *redistest.Server
 	next    *redistest.Server // that takes over; nil: the primary is restarted
 	follows bool              // next is a replica
-	missing time.Duration     // how long the replica misses what is written, at least
+	missing time.Duration     // how long the replica misses writes, at least
 
 	// before is called, if it is not nil, with the new server before any worker gets to that.
 	before func(s *redistest.Server)
@@ -76,7 +76,7 @@ func crew() [][]task {
 	return all
 }
 
-// successor is what comes after the primary.
+// successor is the server after the primary.
 type successor int
 
 const (
@@ -206,7 +206,7 @@ func (f *failover) strike() {
 }
 
 // miss promotes the replica while the workers go on with the primary, until each key and each
-// process has had a turn that the replica does not know of.
+// process has had a turn without the replica.
 func (f *failover) miss() {
 	f.t.Helper()
 	if err := f.next.Replicate(f.t.Context(), nil); err != nil {
@@ -222,9 +222,8 @@ func (f *failover) miss() {
 // taken tells of a lock that the new server granted: an epoch ends with Grace.
 func (f *failover) taken(v visit) bool { return v.Token.Epoch() > f.epoch }
 
-// recover waits until every process has been granted a lock by the new server, and every key has
-// been granted by it, as the protocol promises: Q and, for noticing and for the machine, 2 s after
-// it can be reached.
+// recover waits until the new server has granted a lock to every process, and every key. The
+// protocol promises that within Q of the server's return; noticing and the machine get 2 s more.
 func (f *failover) recover() {
 	f.t.Helper()
 	limit, late := f.restored.Add(f.base.Grace+2*time.Second), mine.Late()
@@ -236,7 +235,7 @@ func (f *failover) recover() {
 		keys.Sub(f.restored).Round(time.Millisecond))
 }
 
-// verify ends the workers and checks what must hold after every failover.
+// verify ends the workers and checks the guarantees after a failover.
 func (f *failover) verify() {
 	f.t.Helper()
 	all := f.check()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The judge has to find what is wrong, and nothing else.
+// The judge has to find each violation, and nothing else.
 func TestTheJudge(t *testing.T) {
 	type said struct {
 		worker string

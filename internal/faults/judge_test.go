@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// statement is what a worker tells the judge, one line of JSON, and waits for the answer to.
+// statement is a worker's message to the judge, one line of JSON. The worker waits for the answer.
 type statement struct {
 	Verb   verb
 	Key    string
@@ -25,13 +25,13 @@ type statement struct {
 	Waited time.Duration // enter: how long Lock took
 	At     time.Time     // lost: when the worker learned of it
 	Told   bool          // lost: the cause of the lock's context Is ErrLost, and so is Unlock's error
-	Text   string        // lost: that cause; broken: what happened
+	Text   string        // lost: that cause; broken: the fault
 }
 
 type verb string
 
-// What is said of a lock. Each verb but the first confirms the one before it, if its comment says
-// so.
+// The verbs of statements about a lock. Each but the first confirms the one before it, if its
+// comment says so.
 const (
 	enter  verb = "enter"  // the lock was granted
 	write  verb = "write"  // confirms: after the last answer the lock was in force
@@ -54,7 +54,7 @@ type visit struct {
 	Entered     time.Time
 	Waited      time.Duration
 	entered     int
-	last        int       // the latest moment of which it is known that the lock was in force; 0: none
+	last        int       // the latest moment of the lock's certain force; 0: none
 	LastAt      time.Time // as last
 	late        string    // the answer to the late write
 	condemned   bool      // a violation was found
@@ -72,21 +72,21 @@ const (
 	forfeited // lost, and the worker knows
 )
 
-// judge is the resource. It remembers everything, and rejects what comes with a token that is not
+// judge is the resource. It remembers everything, and rejects a statement with a token that is not
 // the highest of its key.
 type judge struct {
 	addr     string
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	conns    map[net.Conn]bool
 	moment   int
 	sessions map[string]string // names of workers by session
 	highest  map[string]*visit // by key: with the highest token so far
 	visits   []*visit
-	broken   []string // what the workers found
-	found    []string // what the judge found
+	broken   []string // the workers' findings
+	found    []string // the judge's findings
 	watchers map[int]func(visit)
 	watches  int
 }
@@ -232,8 +232,8 @@ func (j *judge) seen() []visit {
 	return all
 }
 
-// violations says what the library must never let happen: what the judge found, and what the
-// workers did.
+// violations returns the breaches of the library's guarantees: the judge's findings, and the
+// workers'.
 func (j *judge) violations() (found, broken []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

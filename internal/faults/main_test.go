@@ -21,8 +21,8 @@ const jobVariable = "HOLDFAST_FAULTS_JOB"
 // and the proxies.
 var mine stall.Watch
 
-// slack is what is added to the limit of a wait on a machine that has much else to do: a multiple
-// of how late this process was since late was what it tells, as a wait is for many steps in several
+// slack returns an addition to the limit of a wait on a busy machine. It is a multiple of this
+// process's lateness since late, an earlier mine.Late(): a wait is for many steps in several
 // processes. A machine that is idle adds next to nothing.
 func slack(late time.Duration) time.Duration { return min(8*(mine.Late()-late), time.Minute) }
 

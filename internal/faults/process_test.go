@@ -36,7 +36,7 @@ const endLimit = 15 * time.Second
 type scene struct {
 	t       *testing.T
 	judge   *judge
-	base    job // what the workers have in common
+	base    job // the common part of the workers' jobs
 	workers []*process
 	names   []string // of the workers, but those that were killed
 	killed  map[string]bool
@@ -118,7 +118,7 @@ func (s *scene) kill(p *process) time.Time {
 	return at
 }
 
-// end lets the workers end and returns what they say. Each must have ended in order: without an
+// end lets the workers end and returns their epilogues. Each must have ended in order: without an
 // error, without a data race, with everything given back.
 func (s *scene) end() map[string]epilogue {
 	s.t.Helper()
@@ -170,9 +170,9 @@ func (s *scene) check() map[string]epilogue {
 	return all
 }
 
-// unscathed fails the test if a worker lost a lock or its session, or if any of the keys was not
-// locked once and held until the end. A machine that was stalled for long may have brought that
-// about, by itself.
+// unscathed fails the test if a worker lost a lock or its session. It also fails it if any of the
+// keys was not locked once and held until the end. A machine that was stalled for long may have
+// brought that about, by itself.
 func (s *scene) unscathed(all map[string]epilogue, kept ...string) {
 	s.t.Helper()
 	longest := mine.Sum() - s.stalled
@@ -197,7 +197,7 @@ func (s *scene) unscathed(all map[string]epilogue, kept ...string) {
 	}
 }
 
-// show logs the ends of what the workers logged.
+// show logs the ends of the workers' logs.
 func (s *scene) show() {
 	const most = 8 << 10
 	for _, p := range s.workers {

@@ -15,9 +15,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// TestShard_Figures logs what keys of other servers feel of one server of a Redis Cluster that is
-// away for 30 s, without a replica. That server has not the table of sessions. It fails if they
-// feel anything where the cluster serves the slots that it has.
+// TestShard_Figures logs the effect on keys of other servers while one server of a Redis Cluster,
+// without a replica, is away for 30 s. That server has not the table of sessions. The test fails if
+// there is any effect where the cluster serves the slots that it has.
 func TestShard_Figures(t *testing.T) {
 	if *failoverTimes == 0 {
 		t.Skip("run it with -failover.times 1")

@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// scheduling is what a loaded machine may add to a bound of the protocol.
+// scheduling is the time that a loaded machine may add to a bound of the protocol.
 const scheduling = time.Second
 
-// pause is the longest time for which a key whose holders are well may be without a new lock,
-// although several processes want it all the time. What it takes is some milliseconds; this is what
-// a loaded machine may make of it.
+// pause is the longest time that a key of healthy holders may be without a new lock, while several
+// processes want it all the time. It takes some milliseconds on an idle machine; this bound is for
+// a loaded one.
 const pause = time.Second
 
 func TestAStoppedProcessIsToldOfItsLossBeforeAnythingElse(t *testing.T) {

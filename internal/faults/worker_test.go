@@ -24,7 +24,7 @@ import (
 	"github.com/holdfast-go/holdfast/gossip"
 )
 
-// job is what a worker process is started with.
+// job is the parameters of a worker process.
 type job struct {
 	Name     string
 	Redis    string // address; with Sentinel, the name of the primary
@@ -44,8 +44,8 @@ type job struct {
 	Takeover time.Duration // see coord.Cluster; 0: the default
 }
 
-// task is what one goroutine of a worker does until the worker has to end: lock one of the keys,
-// work with it, unlock.
+// task is the work of one goroutine until the worker has to end: lock one of the keys, work with
+// it, unlock.
 type task struct {
 	Keys []string
 	Hold span // how long to hold a lock
@@ -88,13 +88,13 @@ func (j job) client() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{Addr: j.Redis})
 }
 
-// epilogue is what a worker writes to its standard output at the end.
+// epilogue is a worker's output on stdout at the end.
 type epilogue struct {
 	Sessions uint64
 	Lost     map[string]uint64 // by cause
 	Granted  map[string]uint64 // by path
 	Failed   map[string]uint64 // calls of the arbiter
-	Stalled  time.Duration     // for how long the process did not run, the longest one
+	Stalled  time.Duration     // the longest time that the process did not run
 }
 
 // worker is a process that works. It ends when its standard input does.
@@ -186,8 +186,8 @@ func (j job) cluster() *coord.Cluster {
 		Debounce: 300 * time.Millisecond, Takeover: j.Takeover}
 }
 
-// introduce tells the judge of the session that the process has, and of the next ones: what the
-// records name as owners.
+// introduce tells the judge of the session that the process has, and of the next ones: the records
+// name them as owners.
 func (w *worker) introduce(ctx context.Context) error {
 	c, err := net.Dial("tcp", w.job.Judge)
 	if err != nil {
@@ -315,7 +315,7 @@ func (w *worker) visit(ctx context.Context, r *resource, l coord.Lock, t task, w
 	}
 }
 
-// grasp notes a lock that was granted. It says what is wrong if another lock of this process, of a
+// grasp notes a granted lock. It returns an error text if another lock of this process, of a
 // session that has died, had not been declared lost before (rule 3).
 func (w *worker) grasp(l coord.Lock, inForce context.Context) (wrong string) {
 	w.mu.Lock()
