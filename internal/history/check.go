@@ -13,7 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// A Model is what a lock may do.
+// A Model is the allowed behaviour of a lock.
 type Model struct {
 	Name string
 	step func(state, step) (bool, state)
@@ -36,11 +36,11 @@ var (
 	// reader's above all writers' before.
 	FencedReadWrite = Model{"fenced read-write lock", fenced(readWrite)}
 
-	// Semaphore has permits, of which no more are in use than there are.
+	// Semaphore has permits. No more of them are in use than there are.
 	Semaphore = Model{"semaphore", permits}
 )
 
-// modelsOf returns what a subject is to be, and what it is at least that has another fault.
+// modelsOf returns the model of a subject, and a lax one without the demands on tokens.
 func modelsOf(of subject, all []step) (strict, lax Model) {
 	switch {
 	case of.counted:
@@ -51,15 +51,15 @@ func modelsOf(of subject, all []step) (strict, lax Model) {
 	return Fenced, OwnerAware
 }
 
-// ErrViolated is what the error of a history matches that no lock could have.
+// ErrViolated is matched by the error of a history that no lock could have.
 var ErrViolated = errors.New("history: not one that a lock could have")
 
-// ErrTooHard is what the error matches if there was not enough time to find out.
+// ErrTooHard is matched by the error if there was not enough time to find out.
 var ErrTooHard = errors.New("history: not decided in time")
 
-// Check returns an error that matches [ErrViolated] if the records of any key are not such that a
-// fenced lock could have them, or if those of a semaphore are not such that it has as many permits
-// as it has. It says whether a lock without tokens could, and shows the part of the history that
+// Check returns an error that matches [ErrViolated] if no fenced lock could have the records of
+// some key. It does so, too, if a semaphore has more permits in use than it has. The error says
+// whether a lock without tokens could have the records, and shows the part of the history that
 // cannot be explained. Limit is for each key.
 func Check(records []Record, limit time.Duration) error {
 	return each(records, func(of subject, all []step) error {

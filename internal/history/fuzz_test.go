@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What Read accepts can be written, and is the same when it is read again; and nothing makes the
-// steps of a history panic.
+// Records that Read accepts can be written, and are the same when they are read again; and nothing
+// makes the steps of a history panic.
 func FuzzRead(f *testing.F) {
 	var lines bytes.Buffer
 	put := WriteTo(&lines, func(err error) { f.Error(err) })

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// script is a history in short. Each line is a moment, in seconds, and what happened then:
+// script is a history in short. Each line is a moment, in seconds, and its events:
 //
 //	A+  A calls Lock         A=5  it is granted, with token 5    A!  it is refused
 //	A?  A sees its lock in force

@@ -31,8 +31,8 @@ func WriteTo(w io.Writer, failed func(error)) func(Record) {
 	}
 }
 
-// Read reads what [WriteTo] has written, of any number of processes. A last line that is not
-// complete is that of a process that was killed while it wrote it, and is left out.
+// Read reads the output of [WriteTo], of any number of processes. A last line that is not complete
+// is that of a process that was killed while it wrote it, and is left out.
 func Read(files ...io.Reader) ([]Record, error) {
 	log := NewLog()
 	for i, f := range files {

@@ -1,20 +1,20 @@
-// Package history is what clients of locks have seen: what they asked for, when, and what they were
-// told. Afterwards [Check] asks Porcupine whether a lock could have behaved like that.
+// Package history records the calls of clients of locks: the requests, their times, and the
+// answers. Afterwards [Check] asks Porcupine whether a lock could have behaved like that.
 //
-// A client's process has a [Recorder], and notes each call with it. What becomes of the records is
-// up to the recorder: [NewLog] keeps them, [WriteTo] writes them as lines of JSON, each before the
-// call that it is about begins and again when that has returned, so that a process that is killed
-// leaves a history behind; [Read] reads such files, and joins them.
+// A client's process has a [Recorder], and notes each call with it. Put is the destination of the
+// records: [NewLog] keeps them, [WriteTo] writes them as lines of JSON. It writes each before its
+// call begins and again after the return, so that a process that is killed leaves a history behind.
+// [Read] reads such files, and joins them.
 //
 // It is a module of its own, so that users of the locks do not depend on the checker.
 package history
 
 import "time"
 
-// Op is what a record is about.
+// Op is the operation of a record.
 type Op string
 
-// The operations of clients, and what happens to their processes.
+// The operations of clients, and the faults of their processes.
 const (
 	Lock       Op = "lock"
 	TryLock    Op = "trylock"
@@ -26,7 +26,7 @@ const (
 	Unlock     Op = "unlock"    // refused: it said that the lock had been lost
 	Seen       Op = "seen"      // the lock's context was looked at, and had not ended
 	Lost       Op = "lost"      // the lock's context ended, some time between Call and Return
-	Paused     Op = "paused"    // the process stood still, and until Return may not know what happened meanwhile
+	Paused     Op = "paused"    // the process stood still, and until Return may not know of events meanwhile
 	Gone       Op = "gone"      // the process was killed, some time between Call and Return
 )
 
@@ -51,7 +51,7 @@ type Record struct {
 	Op      Op            `json:"op"`
 	Key     string        `json:"key,omitempty"`
 	Hold    uint64        `json:"hold,omitempty"`    // the ID of the record of the grant that it is about, if it is about one
-	Fence   uint64        `json:"fence,omitempty"`   // of what was granted, but for permits
+	Fence   uint64        `json:"fence,omitempty"`   // of the granted hold, but for permits
 	Permits int           `json:"permits,omitempty"` // of Acquire and TryAcquire
 	Of      int           `json:"of,omitempty"`      // the same: how many the semaphore has
 	Call    time.Duration `json:"call"`

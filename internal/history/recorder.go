@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A Recorder notes what the clients of one process do. It is safe for concurrent use.
+// A Recorder notes the calls of one process's clients. It is safe for concurrent use.
 type Recorder struct {
 	Process string               // a name that no other process has, nor an earlier one
 	Now     func() time.Duration // a clock that all processes of the history share
-	Put     func(Record)         // what becomes of a record: it is called twice for each, the first time with Unknown set
+	Put     func(Record)         // it is called twice for each record, the first time with Unknown set
 
 	last atomic.Uint64
 }
@@ -93,8 +93,8 @@ func (h *Hold) record(op Op) Record {
 	return Record{Client: h.of.Client, Op: op, Key: h.of.Key, Hold: h.of.ID}
 }
 
-// See looks whether the lock is in force: alive is to look at its context. It returns what alive
-// does.
+// See looks whether the lock is in force: alive is to look at its context. It returns alive's
+// result.
 func (h *Hold) See(alive func() bool) bool {
 	at := h.r.Now()
 	if !alive() {
@@ -126,14 +126,14 @@ func (h *Hold) Unlock() *Call { return h.r.begin(h.record(Unlock)) }
 // Granted returns the one for reading.
 func (h *Hold) Downgrade() *Call { return h.r.begin(h.record(Downgrade)) }
 
-// Paused notes that the process stood still for a while, of which the recorder need not be that
-// process's own. Until has to be late enough for the process to have noticed what it missed: its
-// clocks are looked at every now and then only.
+// Paused notes that the process stood still for a while. The recorder need not be that process's
+// own. Until has to be late enough for the process to have noticed the lost time: its clocks are
+// looked at every now and then only.
 func (r *Recorder) Paused(from, until time.Duration) {
 	r.Put(Record{Process: r.Process, ID: r.last.Add(1), Op: Paused, Call: from, Return: until})
 }
 
-// Gone notes that the process was killed, or has otherwise ended without giving back what it had. A
+// Gone notes that the process was killed, or has otherwise ended without giving its holds back. A
 // recorder with the process's name will do if it writes to another place.
 func (r *Recorder) Gone(from, until time.Duration) {
 	r.Put(Record{Process: r.Process, ID: r.last.Add(1), Op: Gone, Call: from, Return: until})
@@ -141,7 +141,7 @@ func (r *Recorder) Gone(from, until time.Duration) {
 
 // Log keeps records in memory.
 type Log struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	records []Record
 	at      map[id]int
 }
@@ -155,7 +155,7 @@ type id struct {
 // NewLog returns an empty one.
 func NewLog() *Log { return &Log{at: make(map[id]int)} }
 
-// Put adds a record, or replaces what was put of it before.
+// Put adds a record, or replaces its earlier version.
 func (l *Log) Put(r Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // forever is the return time of an operation without a known one.
 const forever = time.Duration(math.MaxInt64)
 
-// A subject is what has a history of its own: a key that is locked, or one of a semaphore.
+// A subject has a history of its own: a key that is locked, or one of a semaphore.
 type subject struct {
 	key     string
 	counted bool
@@ -29,7 +29,7 @@ func (s subject) compare(o subject) int {
 	return strings.Compare(s.String(), o.String())
 }
 
-// A mode is what a hold is.
+// A mode is the mode of a hold.
 type mode int
 
 const (
@@ -38,7 +38,7 @@ const (
 	counted // permits
 )
 
-// A step is what a model is told of an operation.
+// A step is an operation as a model sees it.
 type step struct {
 	do    stepKind
 	mode  mode // of the hold
@@ -47,8 +47,8 @@ type step struct {
 	n, of int  // permits of the hold
 	rec   Record
 
-	// When it happened at the earliest and at the latest. For a loss that is not what was recorded
-	// if the process was paused.
+	// The earliest and the latest time of the operation. For a loss these are not the recorded
+	// ones if the process was paused.
 	call, ret time.Duration
 }
 
@@ -116,8 +116,8 @@ func (h *hold) lost(from, until time.Duration, by Record) {
 	h.ends = append(h.ends, step{do: lose, rec: by, call: min(from, until), ret: until})
 }
 
-// steps makes of records what models check, by key, in order of the calls. What was refused is left
-// out, as it has not changed anything: a TryLock may be refused though the lock is free, for it
+// steps turns records into steps for models, by key, in order of the calls. Refused calls are left
+// out, as they have not changed anything: a TryLock may be refused though the lock is free, for it
 // takes a while until all know. So is a Lock that may have been granted or not: it was not used.
 func steps(records []Record) (map[subject][]step, error) {
 	holds := make(map[id]*hold)
@@ -200,10 +200,10 @@ func (h *hold) gone(r Record) {
 	h.lost(h.lastSeen(), r.Return, r)
 }
 
-// paused is about a hold of a process that stood still. While it did, the hold may have ended
-// without its noticing, and right after it the process may have used it, or unlocked it, before it
-// had looked at the clock. This is what tokens are for, and no mistake of the lock. If the hold was
-// seen to be in force later on, it never ended.
+// paused is about a hold of a process that stood still. Meanwhile the hold may have ended without
+// the process's noticing. Right after it the process may have used the hold, or unlocked it, before
+// it had looked at the clock. Tokens guard against this; it is no mistake of the lock. If the hold
+// was seen to be in force later on, it never ended.
 func (h *hold) paused(r Record) {
 	if h.take.call > r.Return || h.lastSeen() > r.Return {
 		return
@@ -220,9 +220,9 @@ func (h *hold) paused(r Record) {
 	h.lost(h.lastSeen(), over, r)
 }
 
-// end returns the hold's ends, of which there is one if everything is as it should be: of several
-// losses it is what they have in common. An Unlock or a Downgrade that returned nil is none of
-// them: a lock must not be lost and unlocked.
+// end returns the hold's ends. There is one if everything is as it should be: of several losses it
+// is the intersection. An Unlock or a Downgrade that returned nil is none of them: a lock must not
+// be lost and unlocked.
 func (h *hold) end() (ends []step) {
 	var loss *step
 	for _, e := range h.ends {
