@@ -17,7 +17,7 @@ import (
 )
 
 // A guarantee is an event of README's table of guarantees. Each time it has processes and a server
-// of its own, and the default options but for what is named.
+// of its own, and the default options but for those named here.
 type guarantee struct {
 	name    string // as that of an event, for -only
 	what    string
@@ -71,7 +71,7 @@ func guarantees() []guarantee {
 type stand struct {
 	*trial
 	guarantee
-	struck          []*process // to which it happens
+	struck          []*process // hit by the event
 	others          []*process
 	own, theirs     loss
 	ofStruck, fresh answers
@@ -193,8 +193,8 @@ func (s setup) once(ctx context.Context, g guarantee) (_ *stand, err error) {
 		return nil, err
 	}
 	x := &stand{trial: t, guarantee: g, struck: t.nodes[:g.victims], others: t.nodes[g.victims:]}
-	// A process that has just come has no guardians yet, or is on probation; and at which moment of a
-	// renewal it happens is left to chance.
+	// A process that has just come has no guardians yet, or is on probation. The moment of the
+	// event between two renewals is left to chance.
 	if err := t.sleep(12*time.Second + rand.N(3*time.Second)); err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (t *trial) populate(alone bool) error {
 	return nil
 }
 
-// show lets it happen, has two others ask for keys meanwhile, and looks what was lost.
+// show causes the event, has two others ask for keys meanwhile, and counts the lost locks.
 func (x *stand) show() error {
 	within := x.lasts + x.TTL*3/2
 	if x.live {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// killing is a measurement of what the death of nodes costs the others: under load, nodes are
+// killing is a measurement of the cost of nodes' deaths to the others: under load, nodes are
 // killed, stopped or cut off, again and again.
 type killing struct {
 	setup
@@ -61,11 +61,11 @@ func harmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// goalLate is how much later than Takeover the keys of a dead node may be locked again, and how
-// much longer no worker of another node may get a lock.
+// goalLate is a margin on top of Takeover: so late may the keys of a dead node be locked again. For
+// no longer may the workers of another node get no lock.
 const goalLate = 500 * time.Millisecond
 
-// outcome is what has been done to one number of nodes, and has shown.
+// outcome is the result of a harm to one number of nodes.
 type outcome struct {
 	locked []time.Duration // for each key of the nodes concerned, until another node has locked it
 	worst  []time.Duration // per time, the longest of them
@@ -276,7 +276,7 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	if t.Log {
 		fmt.Fprintf(os.Stderr, "%s at %v, which took %v: the slowest key took %v\n", s.By.what, begin.UTC(), late, o.worst[len(o.worst)-1])
 	}
-	watched := s.TTL // how long after the others are asked what they saw
+	watched := s.TTL // how long after the others are asked for their observations
 	if s.By.signal != syscall.SIGKILL {
 		watched = s.Lasts
 	} else if d := s.promise(); d > 0 {
@@ -319,10 +319,10 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		o.own += sum(own.lost)
 		o.had += len(victims) * (s.Holds / s.Nodes)
 	}
-	return t.replace(victims, s) // what they hold is lost, and is taken by the next ones
+	return t.replace(victims, s) // their locks are lost, and are taken by the next ones
 }
 
-// harm does to nodes what is to be done. mend undoes it, where it can be undone.
+// harm harms nodes by a cut or a signal. mend undoes it, where it can be undone.
 func (t *trial) harm(victims []*process, s killing) (mend func() error, err error) {
 	if s.By.cut != (lines{}) {
 		var concerned []int
@@ -355,7 +355,7 @@ func (t *trial) replace(victims []*process, s killing) error {
 	return nil
 }
 
-// counted is what some nodes say together.
+// counted returns the counts of some nodes together.
 func (t *trial) counted(nodes []*process) count {
 	some := *t
 	some.nodes = nodes

@@ -30,7 +30,7 @@ const nodeVariable = "HOLDFAST_HOLDS_NODE"
 
 const namespace = "holds"
 
-// nodeConfig is what a node is started with.
+// nodeConfig is the parameters of a node's process.
 type nodeConfig struct {
 	Name        string
 	Redis       string // file with the address of the present primary
@@ -47,7 +47,7 @@ type nodeConfig struct {
 	Alone       bool    // without a cluster
 }
 
-// order is what a node is told. It answers each by a report.
+// order is an order to a node. It answers each by a report.
 type order struct {
 	Do       string        // take, state, settle, try, unlock, leave; of kills: work, worst, owned, probe, guarded; of restarts: passage; of guarantees: await
 	From, To int           // take, try: numbers of keys
@@ -74,7 +74,7 @@ type report struct {
 	Wait     float64   // worst: the longest of a worker
 	Pause    float64   // worst: the longest time in which no worker got a lock
 
-	Granted map[string]uint64 // passage, as what follows: since the last time
+	Granted map[string]uint64 // passage, as the fields below: since the last time
 	Errors  uint64            // of workers
 	Tenures []tenure
 }
@@ -190,7 +190,7 @@ func (n *node) leave(ctx context.Context) error {
 	return n.c.Close(ctx)
 }
 
-// passage tells what was granted, and what partitions this node had, since the last time.
+// passage reports the grants, and this node's partitions, since the last time.
 func (n *node) passage(r *report) {
 	all := named(n.c.Stats().Granted)
 	r.Granted = make(map[string]uint64)
@@ -263,8 +263,8 @@ func (n *node) await(ctx context.Context, x order) (waits []float64) {
 	return waits
 }
 
-// try returns how many of another node's keys were free. What is unavailable is tried again, for a
-// minute in all.
+// try returns how many of another node's keys were free. A key that is unavailable is tried again,
+// for a minute in all.
 func (n *node) try(ctx context.Context, x order) (free int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

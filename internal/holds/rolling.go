@@ -29,7 +29,7 @@ const (
 	goalWait  = 100 * time.Millisecond
 )
 
-// passage is what a rolling restart has shown.
+// passage is the result of a rolling restart.
 type passage struct {
 	granted map[string]uint64
 	failed  uint64

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
 )
 
-// setup is what is to be shown.
+// setup is the parameters of a run.
 type setup struct {
 	Holds, Nodes, Partitions int
 	TTL                      time.Duration
@@ -54,7 +54,7 @@ type trial struct {
 	nodes   []*process  // that live
 	lost    uint64      // as far as counted
 	addrs   [][2]string // of nodes that start again at theirs: gossip, peers
-	note    string      // what else there is to say of the event
+	note    string      // a remark on the event
 }
 
 // newTrial starts the servers. end, which is to be called with an error as well, ends them and the
@@ -121,7 +121,7 @@ func (s setup) run(ctx context.Context, out io.Writer, only string) (lost uint64
 	return t.lost, t.finish()
 }
 
-// config returns what node number i is started with.
+// config returns the parameters of node number i.
 func (t *trial) config(i int) nodeConfig {
 	return nodeConfig{
 		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
@@ -178,7 +178,7 @@ func (t *trial) all(x order) error {
 	return err
 }
 
-// count is what the nodes say together.
+// count is the counts of the nodes together.
 type count struct {
 	held     int
 	lost     map[string]uint64
@@ -191,7 +191,7 @@ type count struct {
 func (t *trial) count() count {
 	c := count{lost: make(map[string]uint64), calls: make(map[string]uint64), failed: make(map[string]uint64)}
 	for _, n := range t.nodes {
-		if n.to == 0 { // it may go, and what it has counted with it
+		if n.to == 0 { // it may go, and its counts with it
 			continue
 		}
 		r, err := n.tell(order{Do: "state"})
@@ -221,7 +221,7 @@ func sum(m map[string]uint64) (n uint64) {
 	return n
 }
 
-// kinds lists what has become more, and by how much.
+// kinds lists the counts that have risen, and by how much.
 func kinds(before, after map[string]uint64) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(after)) {
@@ -273,7 +273,7 @@ func (t *trial) row(what string, begun time.Time, used time.Duration, before, af
 	return t.rowAfter(what, time.Since(begun), used, before, after)
 }
 
-// rowAfter reports an event, and what Redis does at rest after it.
+// rowAfter reports an event, and Redis's load at rest after it.
 func (t *trial) rowAfter(what string, took, used time.Duration, before, after count) error {
 	if after.err != nil {
 		return after.err

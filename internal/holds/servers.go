@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// servers are the present primary and what may take its place. Nodes find the primary by what a
-// file says.
+// servers are the present primary and its possible successor. Nodes find the primary's address in a
+// file.
 type servers struct {
 	dir     string
 	primary *redistest.Server

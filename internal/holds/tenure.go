@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// tenure is a moment at which a node got a partition, or asked the arbiter to take it back.
+// tenure is the moment of a node's getting a partition, or asking the arbiter to take it back.
 type tenure struct {
 	Partition uint32
 	At        int64 // by the machine's clock, in ns
@@ -79,7 +79,7 @@ func (o *observed) note(p uint32, at time.Time, taken bool) {
 	o.all = append(o.all, tenure{p, at.UnixNano(), taken})
 }
 
-// take returns what was noted since it was last called.
+// take returns the tenures noted since the last call.
 func (o *observed) take() []tenure {
 	o.mu.Lock()
 	defer o.mu.Unlock()

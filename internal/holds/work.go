@@ -14,9 +14,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// load is what the workers of a node have seen since it was last asked for.
+// load is the waits of a node's workers since it was last asked for.
 type load struct {
-	mu    sync.Mutex    // protects what follows
+	mu    sync.Mutex    // protects the fields below
 	wait  time.Duration // the longest that ended
 	begun map[int]time.Time
 	last  time.Time     // when a worker got a lock
