@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
-// together starts README's program on hosts, and requires that the nodes find each other, connect,
-// settle, and lock in memory, here and there, without two holders at once.
+// together starts README's program on hosts. The nodes have to find each other, connect, settle,
+// and lock in memory, here and there, without two holders at once.
 func (w *world) together(t *testing.T, hosts []*netns.Host, cluster func(i int) *agent.Addresses) []*node {
 	t.Helper()
 	var nodes []*node

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/netns"
 )
 
-// refuse drops what comes in at a port.
+// refuse drops the packets that come in at a port.
 func refuse(t *testing.T, h *netns.Host, protocol, port string) {
 	t.Helper()
 	run(t, h, "iptables", "-A", "INPUT", "-p", protocol, "--dport", port, "-j", "DROP")

@@ -187,7 +187,7 @@ func (w *world) remove() error {
 
 var hosts int
 
-// bare adds a host without a network, for which localhost:6379, as README has it, is Redis.
+// bare adds a host without a network. For it localhost:6379, as README has it, is Redis.
 func (w *world) bare(t *testing.T, server string) *netns.Host {
 	t.Helper()
 	hosts++

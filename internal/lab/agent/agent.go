@@ -1,8 +1,7 @@
 //go:build linux
 
-// Package agent does in a program of the lab what the lab asks for, with the coordinator that
-// README's code has made there: a command per line of standard input, an answer per line of
-// standard output.
+// Package agent runs the lab's commands in a program of the lab, with the coordinator that README's
+// code has made there: a command per line of standard input, an answer per line of standard output.
 package agent
 
 import (
@@ -59,7 +58,7 @@ func Options() *coord.Options {
 	}}
 }
 
-// A Command is what to do.
+// A Command is a command of the lab.
 type Command struct {
 	Op    string        // state, settled, work or end
 	Nodes int           // of settled
@@ -67,7 +66,7 @@ type Command struct {
 	Keys  []string      // of work: each has a goroutine that locks it again and again
 }
 
-// An Answer is what came of a command.
+// An Answer is the result of a command.
 type Answer struct {
 	Nodes []coord.NodeInfo
 	Owned int               // partitions
