@@ -20,7 +20,7 @@ type Cut []Way
 type Way struct {
 	From, To string
 	Loss     float64 // share of the packets that are lost; 0: all
-	Refuse   bool    // connections are reset rather than lost: what a dead process's machine answers
+	Refuse   bool    // connections are reset rather than lost: a dead process's machine does so
 }
 
 // Both are the ways between each of some hosts and each of others, in both directions.
@@ -70,7 +70,7 @@ func (c Cut) Refusing() Cut {
 	return c
 }
 
-// Cut puts a cut in force, beside those that are, and returns what mends it.
+// Cut puts a cut in force, beside those that are, and returns the function that mends it.
 func (n *Network) Cut(c Cut) (mend func() error, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,7 +86,7 @@ func (n *Network) Cut(c Cut) (mend func() error, err error) {
 }
 
 // apply brings the rules of all hosts up to date, those of all at the same time: half a cut is
-// another one. Each host drops what comes in from others.
+// another one. Each host drops packets that come in from others.
 func (n *Network) apply() error {
 	errs := make([]error, len(n.hosts))
 	texts := make([]string, len(n.hosts)) // of those that change

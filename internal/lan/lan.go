@@ -19,7 +19,7 @@ type Network struct {
 	*netns.Network
 	hosts []*Host
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	cuts  map[int]Cut
 	next  int
 	lines map[string]string // rules in force, by host
@@ -31,7 +31,7 @@ type Host struct {
 	Addr string
 }
 
-// Needs says what is missing on this machine, or nil.
+// Needs returns an error that names a missing tool or right of this machine, or nil.
 func Needs() error { return netns.Needs("iptables-restore", "redis-server") }
 
 // New makes the hosts, with the kind in their names as [netns.New] says. The caller must call
@@ -62,8 +62,8 @@ func New(kind string, names ...string) (*Network, error) {
 // bases is locked while a process chooses addresses, until they are in use.
 var bases sync.Mutex
 
-// bridge makes the bridge that all hosts are on, with a network that nothing uses, and returns what
-// the addresses in it begin with.
+// bridge makes the bridge that all hosts are on, with a network that nothing uses, and returns the
+// prefix of its addresses.
 func (n *Network) bridge() (_ *netns.Switch, base string, err error) {
 	bases.Lock()
 	defer bases.Unlock()
