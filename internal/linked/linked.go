@@ -1,2 +1,2 @@
-// Package linked has the tests of what a program links: only what it uses.
+// Package linked tests that a program links only packages that it uses.
 package linked

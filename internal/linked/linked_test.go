@@ -45,7 +45,7 @@ func foreign(all map[string]bool) map[string]bool {
 	return f
 }
 
-// A program without a cluster links neither memberlist nor what memberlist needs.
+// A program without a cluster links neither memberlist nor memberlist's dependencies.
 func TestLinked_NoClusterNoMemberlist(t *testing.T) {
 	gossips := foreign(deps(t, "gossip"))
 	if !gossips["github.com/hashicorp/memberlist"] {
