@@ -23,7 +23,7 @@ var levels = map[string]string{"Debug": "Debug", "Info": "Info", "Warn": "Warn",
 // passing are functions that pass on a message of their callers'.
 var passing = map[string]bool{"limitedLog.warn": true}
 
-// record is what the code or the table says of a message.
+// record is the level and the attributes of a message, in the code or the table.
 type record struct{ level, attrs string }
 
 func TestDocs_TableOfRecordsIsThatOfTheCode(t *testing.T) {
@@ -138,7 +138,7 @@ func nameOf(fn *ast.FuncDecl) string {
 	return fn.Name.Name
 }
 
-// inspect returns what a call logs, if it does.
+// inspect returns the message and the record that a call logs, if it does.
 func inspect(call *ast.CallExpr) (text string, r record, bad string) {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {
@@ -162,7 +162,7 @@ func inspect(call *ast.CallExpr) (text string, r record, bad string) {
 		return "", r, "" // Redis's INFO
 	}
 	if name == "warn" {
-		args = args[1:] // what is the same for its limit
+		args = args[1:] // the key of its limit
 	}
 	text, ok = constant(args[0])
 	if !ok {

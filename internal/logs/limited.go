@@ -40,13 +40,13 @@ func (h handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.to.Handle(ctx, r)
 }
 
-// kinds is what was written lately.
+// kinds is the messages written lately.
 type kinds struct {
 	mu   sync.Mutex      // protects last
 	last map[string]kind // by message
 }
 
-// kind is what is known of the records with one message.
+// kind is the state of the records with one message.
 type kind struct {
 	at      time.Time // when the last one was written
 	skipped int       // records since then
