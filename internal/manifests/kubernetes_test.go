@@ -26,8 +26,8 @@ import (
 
 const file = "../../docs/deploy/kubernetes.yaml"
 
-// decode decodes documents as the API server does with fieldValidation=Strict: what is unknown, or
-// there twice, is an error.
+// decode decodes documents as the API server does with fieldValidation=Strict: a field that is
+// unknown, or there twice, is an error.
 func decode(text []byte) (all []runtime.Object, err error) {
 	s := runtime.NewScheme()
 	if err := errors.Join(apps.AddToScheme(s), core.AddToScheme(s), networking.AddToScheme(s), policy.AddToScheme(s)); err != nil {
@@ -95,7 +95,7 @@ func selects(t *testing.T, what string, s *meta.LabelSelector, pods map[string]s
 	}
 }
 
-// What belongs together does: labels, ports, probes, and the ports that nodes use.
+// The manifests agree with each other: labels, ports, probes, and the ports that nodes use.
 func TestKubernetes(t *testing.T) {
 	x, _ := read(t)
 	pod := x.deployment.Spec.Template
@@ -166,7 +166,7 @@ func TestKubernetes_TheCommandReachesTheNodes(t *testing.T) {
 }
 
 // The command in a pod of its own gets its URL from the Secret that the application has it from:
-// what is written into the pod's description, the password included, can be read with the pod.
+// all text in the pod's description, the password included, can be read with the pod.
 func TestKubernetes_TheCommandsPasswordIsInASecret(t *testing.T) {
 	x, _ := read(t)
 	page, err := os.ReadFile("../../docs/command.md")
@@ -196,8 +196,8 @@ func TestKubernetes_TheCommandsPasswordIsInASecret(t *testing.T) {
 	t.Errorf("the application has its URL from elsewhere than %+v", c[0].Env[0].ValueFrom)
 }
 
-// The test sees what it is for: a field with a wrong name, one of a wrong type, and one that is
-// there twice.
+// The test sees errors: a field with a wrong name, one of a wrong type, and one that is there
+// twice.
 func TestKubernetes_AWrongFieldFails(t *testing.T) {
 	_, text := read(t)
 	for from, to := range map[string]string{
