@@ -2,8 +2,8 @@
 
 // Package netns makes hosts of network namespaces, joined by switches. It needs root and iproute2.
 //
-// All names carry the process that made them, so that several networks exist at once, and so that
-// the next process removes the networks of a process that was killed.
+// All names carry the process that made them, so that several networks exist at once. The next
+// process removes the networks of a process that was killed.
 package netns
 
 import (
@@ -36,7 +36,7 @@ type Network struct {
 
 var networks atomic.Int64
 
-// Needs returns what is missing on this machine, or nil.
+// Needs returns an error that names a missing tool or right of this machine, or nil.
 func Needs(tools ...string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("netns: needs root")
@@ -149,8 +149,8 @@ func (h *Host) IP(args ...string) error {
 // Run runs a command in the host, and waits for it.
 func (h *Host) Run(args ...string) error { return Run("", "ip", append(h.Command(), args...)...) }
 
-// In is what to put in front of a command for it to run in the host. It becomes the command, so
-// that signals reach that.
+// In returns the words in front of a command that make it run in the host. Their process becomes
+// the command, so that signals reach that.
 func (h *Host) In() []string { return append([]string{"ip"}, h.Command()...) }
 
 // Command is the same as arguments of ip.

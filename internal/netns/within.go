@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Within calls f with this thread in the host's namespace: what f opens is there.
+// Within calls f with this thread in the host's namespace: sockets that f opens are there.
 func (h *Host) Within(f func() error) error {
 	// The thread must live on: processes that were started from it die with it.
 	runtime.LockOSThread()
