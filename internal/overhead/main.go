@@ -1,12 +1,12 @@
-// Command overhead measures what metrics and spans cost the owner of a key. One process runs the
-// same locks by turns, without them and with each kind of them, which is scraped or collected every
-// second:
+// Command overhead measures the costs of metrics and spans for the owner of a key. One process runs
+// the same locks by turns, without them and with each kind of them, which is scraped or collected
+// every second:
 //
 //	go run ./internal/overhead
 //
 // It fails if an owner's path with metrics takes more than 5 % more processor time than without,
-// scrapes included. What it takes by the clock depends on what else the machine does: the second
-// row without metrics shows by how much.
+// scrapes included. Its time by the clock depends on the machine's load: the second row without
+// metrics shows by how much.
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(rounds int) error {
 	return over
 }
 
-// A sum is what a variant has done in a round.
+// A sum is a variant's operations in a round, and their time.
 type sum struct {
 	n          int
 	wall, used time.Duration
@@ -80,8 +80,8 @@ type sum struct {
 func (s *sum) perWall() float64 { return float64(s.wall) / float64(s.n) }
 func (s *sum) perUsed() float64 { return float64(s.used) / float64(s.n) }
 
-// measure runs a work in all variants, and returns what each did in each round. The first round is
-// not counted.
+// measure runs a work in all variants, and returns the sum of each in each round. The first round
+// is not counted.
 func measure(all []*variant, w work, rounds int) ([][]sum, error) {
 	n := 1
 	for took := time.Duration(0); took < slice/2; n *= 2 { // so many take a slice

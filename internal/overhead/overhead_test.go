@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// race is whether this is a build that costs more than what is measured.
+// race is true in a build with the race detector, which costs more.
 var race bool
 
 const (
@@ -46,7 +46,7 @@ func instructions(t *testing.T, name string) (n, reads float64) {
 }
 
 // With metrics and spans on, a lock of an owner's key takes no more than 5 % more instructions than
-// without. What a scrape takes comes once in 15 s or so: the command counts it in.
+// without. A scrape comes once in 15 s or so: the command counts it in.
 func TestOwnersPath(t *testing.T) {
 	if race {
 		t.Skip("the race detector executes more")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime returns what all threads of this process have had.
+// processorTime returns the processor time of all threads of this process.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for a wrong argument only

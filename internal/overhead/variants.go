@@ -43,7 +43,7 @@ type maker struct {
 
 var makers = []maker{
 	{"without", false, nil},
-	{"without, once more", false, nil}, // how much of what follows is noise
+	{"without, once more", false, nil}, // how much of the next rows is noise
 	{"metrics/prometheus", true, withPrometheus},
 	{"metrics/otel, metrics and spans", true, func(v *variant, o *coord.Options) (func() error, error) {
 		return withOTel(v, o, &holdfastotel.Options{})
@@ -98,7 +98,7 @@ func (v *variant) close() {
 	}
 }
 
-// withPrometheus is what docs/metrics.md recommends, behind a server.
+// withPrometheus is the set-up that docs/metrics.md recommends, behind a server.
 func withPrometheus(v *variant, o *coord.Options) (func() error, error) {
 	r, waits := prometheus.NewRegistry(), holdfastprometheus.NewWaits(nil)
 	if err := r.Register(waits); err != nil {
@@ -162,7 +162,7 @@ type nowhere struct{}
 func (nowhere) ExportSpans(context.Context, []trace.ReadOnlySpan) error { return nil }
 func (nowhere) Shutdown(context.Context) error                          { return nil }
 
-// A work is what is measured.
+// A work is a measured operation.
 type work struct {
 	name  string
 	owner bool // it is an owner's path, without waits
