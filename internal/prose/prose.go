@@ -18,7 +18,7 @@ import (
 // Width is the number of columns that a comment's line has at most, a tab being one.
 const Width = 100
 
-// Style is what the comments of a package are like.
+// Style is the style of a package's comments, in counts.
 type Style struct {
 	Words   int // in all
 	Unnamed int // words that stand in the place of the actor's name: those of unnamed
@@ -149,7 +149,7 @@ func Documents(root string) (map[string]Style, error) {
 	return all, nil
 }
 
-// add counts what a file's comments have.
+// add adds the counts of a file's comments.
 func add(s Style, file string) (Style, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, nil, parser.ParseComments)

@@ -15,13 +15,13 @@ var update = flag.Bool("update", false, "lower the ceilings to what there is; no
 
 const ceilingsFile = "testdata/ceilings.txt"
 
-// A ceiling is what a package may have at most. That of a package that is not in the file is
+// A ceiling is the most that a package may have. That of a package that is not in the file is
 // allOthers.
 type ceiling struct{ perMille, percent int }
 
 var allOthers = ceiling{1, 5}
 
-// The ceilings fall: what has been mended stays so.
+// The ceilings fall: mended comments stay so.
 func TestProse_CommentsNameTheActorAndWrap(t *testing.T) {
 	all, err := Packages("../..")
 	if err != nil {
