@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A Redis server can be given a wall clock of its own, by a library that takes the place of the C
-// library's functions, if there is a C compiler. A Go program asks the kernel itself: nodes have
+// A Redis server can be given a wall clock of its own, if there is a C compiler: by a library that
+// takes the place of the C library's functions. A Go program asks the kernel itself: nodes have
 // the machine's clock. (A time namespace would help neither: it has no wall clock, and the offset
 // of its monotonic one is fixed when the first process starts in it.)
 //
@@ -66,7 +66,7 @@ func NewClock(dir string) (Clock, error) {
 	return c, os.WriteFile(string(c), make([]byte, 8), 0o600)
 }
 
-// Env is what a server is started with that is to have the clock.
+// Env returns the environment of a server that is to have the clock.
 func (c Clock) Env(library string) []string {
 	return []string{"LD_PRELOAD=" + library, "HOLDFAST_CHAOS_CLOCK=" + string(c)}
 }

@@ -17,7 +17,7 @@ type Proxy struct {
 	Lost atomic.Int64 // replies lost so far
 	late atomic.Int64 // how late a piece is, in each direction; see Delay
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	to    string     // empty: nowhere
 	lose  []byte     // part of a request, in lower case; nil: lose nothing
 	conns map[net.Conn]bool
@@ -100,7 +100,8 @@ func (p *Proxy) serve(client net.Conn) {
 	p.work.Go(func() { p.pass(client, server, func([]byte) bool { return !doomed.Load() }) })
 }
 
-// judge looks for what is to be lost. A request of a test is short: it comes in one piece.
+// judge looks for the text whose request is to be lost. A request of a test is short: it comes in
+// one piece.
 func (p *Proxy) judge(request []byte, doomed *atomic.Bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

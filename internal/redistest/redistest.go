@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Server is a redis-server process of its own, on a free port of the loopback interface, that
-// keeps nothing on disk unless its arguments say so. It can be killed and started again on the same
-// port. On Linux it ends with the process that started it, however that ends.
+// A Server is a redis-server process of its own, on a free port of the loopback interface. It keeps
+// nothing on disk unless its arguments say so. It can be killed and started again on the same port.
+// On Linux it ends with the process that started it, however that ends.
 type Server struct {
 	Addr  string
 	args  []string
@@ -35,7 +35,7 @@ type Server struct {
 type Place struct {
 	Addr    string   // IP:port to listen on
 	Command []string // in front of redis-server, as ip netns exec name: it must become redis-server
-	Env     []string // besides what this process has
+	Env     []string // besides this process's own
 
 	// Dial connects to the place. Nil: from where this process is.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -180,7 +180,7 @@ func (s *Server) ready(done <-chan struct{}) error {
 	}
 }
 
-// Kill ends the server, and what it has forked, with SIGKILL and waits for both.
+// Kill ends the server, and the process that it has forked, with SIGKILL and waits for both.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
