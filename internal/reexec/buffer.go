@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Buffer keeps what several workers write to it. The zero value is empty; its methods are safe
-// for concurrent use.
+// A Buffer keeps the output of several workers. The zero value is empty; its methods are safe for
+// concurrent use.
 type Buffer struct {
 	mu  sync.Mutex // protects buf
 	buf bytes.Buffer
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the output so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

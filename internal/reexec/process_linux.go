@@ -29,7 +29,7 @@ func Again(log string, in []string, variable, order string) (*Process, error) {
 	return Run(log, []string{variable + "=" + order}, append(append([]string{}, in...), self)...)
 }
 
-// Run starts a program with more in its environment. What it prints is appended to a file.
+// Run starts a program with more in its environment. Its output is appended to a file.
 func Run(log string, env []string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

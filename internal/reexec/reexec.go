@@ -1,4 +1,4 @@
-// Package reexec starts the running program again as a worker, which gets its order in an
+// Package reexec starts the running program again as a worker. That gets its order in an
 // environment variable, and tasks by lines of JSON on its stdin.
 package reexec
 
@@ -20,7 +20,7 @@ type Worker struct {
 	In  io.WriteCloser // its stdin
 	Out io.Reader      // its stdout
 
-	Limit time.Duration         // for which nothing may be heard of a task before the worker is killed; 0: any
+	Limit time.Duration         // the longest silence about a task before the worker is killed; 0: any
 	Step  func(done, total int) // is told how far a task is; nil: none
 
 	tasks   *json.Encoder

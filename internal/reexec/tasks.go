@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Tasks are what the workers of a program can be told to do, by name. H is what a worker keeps from
-// task to task. The zero value has none.
+// Tasks are the tasks of a program's workers, by name. H is the state that a worker keeps from task
+// to task. The zero value has none.
 type Tasks[H any] struct {
 	byName map[string]func(context.Context, H, json.RawMessage) (any, error)
 }
@@ -56,7 +56,7 @@ type reply struct {
 // step is how far a task is.
 type step struct{ Done, Total int }
 
-// A Line is what a worker has of its parent.
+// A Line is a worker's connection to its parent.
 type Line struct {
 	in  *json.Decoder
 	out *json.Encoder
@@ -119,8 +119,8 @@ func (ts *Tasks[H]) Serve(l *Line, host H, grace time.Duration) error {
 	return nil
 }
 
-// Do gives a worker the task and waits for its answer. It kills a worker of which nothing is heard
-// for w.Limit. One goroutine at a time gives a worker tasks.
+// Do gives a worker the task and waits for its answer. It kills a worker that is silent for
+// w.Limit. One goroutine at a time gives a worker tasks.
 func (t Task[T, A]) Do(w *Worker, with T) (a A, err error) {
 	text, err := json.Marshal(with)
 	if err != nil {

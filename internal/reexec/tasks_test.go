@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// keeper is what a worker of these tests has.
+// keeper is the state of a worker in these tests.
 type keeper struct {
 	line *reexec.Line
 	sum  int
@@ -140,7 +140,7 @@ func TestTask_ThatNoWorkerHas(t *testing.T) {
 	reexec.Add(&others, "unknown", func(context.Context, int, int) (int, error) { return 0, nil })
 }
 
-// What a worker is told that it cannot read is an error of that task.
+// An order that a worker cannot read is an error of that task.
 func TestTasks_LinesThatAreWrong(t *testing.T) {
 	var out bytes.Buffer
 	in := strings.NewReader(`{"do":"add","with":"many"}` + "\n")
