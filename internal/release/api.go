@@ -10,7 +10,7 @@ import (
 
 const apidiff = "golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e"
 
-// compare prints what differs in the APIs of the released modules between a tag and the working
+// compare prints the differences in the APIs of the released modules between a tag and the working
 // tree, and reports whether anything is incompatible. Without a tag there is nothing to compare
 // with.
 func compare(ctx context.Context, root, last string) (incompatible bool, err error) {

@@ -57,8 +57,8 @@ func baseOf(tags []string, version string) (string, error) {
 	return line[len(line)-1], nil
 }
 
-// permits refuses a version that breaks what the one before promises. Before v1 a new second number
-// may.
+// permits refuses a version that breaks the promises of the one before. Before v1 a new second
+// number may.
 func permits(before, version string, incompatible bool) error {
 	was, is := numbers(before), numbers(version)
 	switch {
@@ -72,9 +72,9 @@ func permits(before, version string, incompatible bool) error {
 	return nil
 }
 
-// beside builds the modules of the last tag with this root in the place of theirs, as a program has
-// them that has raised the root alone. It reports whether all compile: what they use of the root's
-// internal packages is in no API. They are in a clone, which it changes.
+// beside builds the modules of the last tag with this root in the place of theirs: a program that
+// has raised the root alone has them so. It reports whether all compile: the root's internal
+// packages, which they use, are in no API. The modules are in a clone, which it changes.
 func beside(ctx context.Context, old, root string, before []Module) (compile bool, err error) {
 	compile = true
 	for _, m := range before {

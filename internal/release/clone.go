@@ -12,8 +12,8 @@ import (
 )
 
 // inClone makes a release of HEAD in a clone, and then brings the commit and the tags into the
-// repository. What fails or is interrupted before has changed nothing there, and what is edited
-// there meanwhile is not in the release. With dry it brings nothing.
+// repository. A failure or interrupt before has changed nothing there, and edits made there
+// meanwhile are not in the release. With dry it brings nothing.
 func inClone(ctx context.Context, root, version string, dry bool, check func(ctx context.Context, root, version string) error) (tags []string, err error) {
 	if err := refuse(ctx, root, version, dry); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func inClone(ctx context.Context, root, version string, dry bool, check func(ctx
 	return tags, bring(context.WithoutCancel(ctx), root, clone, commit, branch, tags)
 }
 
-// refuse tells why a version cannot be released of what is checked out.
+// refuse returns an error if a version cannot be released of the checked-out commit.
 func refuse(ctx context.Context, root, version string, dry bool) error {
 	if !versions.MatchString(version) {
 		return fmt.Errorf("release: %q is no version such as v0.2.0. There are no pre-releases; from v2 on the modules' paths would have to change", version)
@@ -75,7 +75,7 @@ func refuse(ctx context.Context, root, version string, dry bool) error {
 
 var releasedSection = regexp.MustCompile(`(?m)^## \[(\d+\.\d+\.\d+)\]`)
 
-// inLine refuses a version where what is checked out does not follow the last release: another
+// inLine refuses a version where the checked-out commit does not follow the last release: another
 // branch, or a clone without its tags, in which there would be nothing to compare with.
 func inLine(ctx context.Context, root, version, last string, dry bool) error {
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
@@ -117,7 +117,7 @@ func head(ctx context.Context, root string) (commit, branch string, err error) {
 	return commit, branch, err
 }
 
-// identity returns the options that give a clone what only the repository says on commits and tags.
+// identity returns options that give a clone the repository's own settings for commits and tags.
 func identity(ctx context.Context, root string) (args []string, err error) {
 	out, err := run(ctx, root, "git", "config", "--local", "--null", "--list")
 	for entry := range strings.SplitSeq(string(out), "\x00") {

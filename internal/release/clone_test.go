@@ -97,7 +97,8 @@ func (r repository) refuses(version, because string) {
 	}
 }
 
-// What fails, or is interrupted, leaves the repository as it was, and the next try succeeds.
+// A release that fails, or is interrupted, leaves the repository as it was, and the next try
+// succeeds.
 func TestRelease_ThatFailsChangesNothing(t *testing.T) {
 	r := newRepository(t)
 	before := r.state()
@@ -133,7 +134,7 @@ func TestRelease_ThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// A release is of what was committed as it began.
+// A release is of the commit that was HEAD as it began.
 func TestRelease_IsOfWhatWasCheckedOut(t *testing.T) {
 	r := newRepository(t)
 	edit := func(context.Context, string, string) error {
@@ -179,7 +180,7 @@ func TestRelease_TakesOverAllOrNothing(t *testing.T) {
 	}
 }
 
-// A version is made of what follows the release before it.
+// A version is made of a commit that follows the release before it.
 func TestRelease_FollowsTheLastOne(t *testing.T) {
 	r := newRepository(t)
 	r.git("config", "user.useConfigOnly", "true")

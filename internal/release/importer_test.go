@@ -31,7 +31,7 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A version that was never used: the go command keeps what it has got from a proxy for ever.
+	// A version that was never used: the go command keeps all modules from a proxy for ever.
 	version := "v0.0.1-test." + strconv.FormatInt(time.Now().UnixNano(), 36)
 	proxy := t.TempDir()
 	if err := Publish(t.Context(), root, proxy, version); err != nil {
@@ -39,7 +39,7 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 	}
 	cache := goenv(t, "GOMODCACHE")
 	t.Cleanup(func() { forget(t, cache, version) })
-	// With the flags of the tests: what they have compiled is not compiled again.
+	// With the flags of the tests: packages that they have compiled are not compiled again.
 	env := append(os.Environ(), "GOWORK=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod -modcacherw", "GOSUMDB=off", "GONOPROXY=", "GOPRIVATE=",
 		"GOPROXY=file://"+proxy+",file://"+cache+"/cache/download,"+goenv(t, "GOPROXY"))
 	released := 0
@@ -109,7 +109,7 @@ func packages(t *testing.T, root string, m Module) (list []string) {
 	return list
 }
 
-// forget removes what the go command has kept of a version.
+// forget removes a version from the go command's cache.
 func forget(t *testing.T, cache, version string) {
 	t.Helper()
 	for _, pattern := range []string{

@@ -3,7 +3,7 @@
 //	go run ./internal/release v0.2.0        # sets versions, checks, commits and tags; pushes nothing
 //	go run ./internal/release -dry v0.2.0   # the same, and nothing of it is kept
 //	go run ./internal/release -apart v0.2.0 # nodes of the last release have no stream to those of this one
-//	go run ./internal/release -api          # what differs from the last tag in the packages' APIs
+//	go run ./internal/release -api          # differences from the last tag in the packages' APIs
 package main
 
 import (
@@ -70,8 +70,7 @@ var (
 )
 
 // release sets the version everywhere, checks the result, and makes a commit and the tags. It
-// returns the names of the tags. It is for a clone: what it has changed when it fails is left
-// there.
+// returns the names of the tags. It is for a clone: when it fails its changes are left there.
 func release(ctx context.Context, root, version string, check func(ctx context.Context, root, version string) error) (tags []string, err error) {
 	all, err := Modules(ctx, root)
 	if err != nil {
@@ -129,7 +128,7 @@ func tagCommands(ctx context.Context, root, version string, commands []Module) e
 	return errors.Join(failed, err)
 }
 
-// changelog gives what is unreleased a version and a date.
+// changelog gives the unreleased section a version and a date.
 func changelog(file, version string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -152,7 +151,7 @@ func check(ctx context.Context, root, version string, apart bool) error {
 	}
 	for _, m := range all {
 		if !m.Released && len(m.Requires) == 0 {
-			continue // a program that tests run: what to compile FerretDB takes is of no use here
+			continue // a program that tests run: the effort to compile FerretDB is of no use here
 		}
 		fmt.Println("release: go vet of", m.Path)
 		for _, args := range [][]string{{"mod", "tidy", "-diff"}, {"vet", "./..."}} {

@@ -123,7 +123,7 @@ func Set(ctx context.Context, root string, all []Module, version string) error {
 	return nil
 }
 
-// run returns what a command prints. It ends the command when ctx ends, as Ctrl-C does.
+// run returns the output of a command. It ends the command when ctx ends, as Ctrl-C does.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	if name == "git" { // the clone may be another user's
 		args = append([]string{"-c", "safe.directory=*"}, args...)
@@ -132,8 +132,8 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second
-	// What a clone has in common with one of before is not compiled again: its directory is in no
-	// package.
+	// Packages that a clone has in common with one of before are not compiled again: the clone's
+	// directory is in no package.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS="+goflags()+" -trimpath")
 	out, err := cmd.Output()
 	if err != nil {
@@ -148,7 +148,7 @@ var goflags = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(out))
 })
 
-// files returns what is in the working tree, slash-separated, without what Git ignores.
+// files returns the files of the working tree, slash-separated, without those that Git ignores.
 func files(ctx context.Context, root string) ([]string, error) {
 	out, err := run(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), err

@@ -13,7 +13,7 @@ import (
 )
 
 // Publish writes the released modules into dir as a module proxy has them (GOPROXY=file://dir), as
-// they would be tagged with the version: what is in the working tree, without what Git ignores.
+// they would be tagged with the version: the working tree, without files that Git ignores.
 func Publish(ctx context.Context, root, dir, version string) error {
 	all, err := Modules(ctx, root)
 	if err != nil {

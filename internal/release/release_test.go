@@ -47,7 +47,7 @@ func TestModules_RequireEachOtherAtOneVersion(t *testing.T) {
 	}
 }
 
-// A release of what is in the working tree, in a repository of its own.
+// A release of the working tree, in a repository of its own.
 func TestRelease_SetsVersionsAndTags(t *testing.T) {
 	takes.Seconds(t)
 	root, err := repo.Root()
