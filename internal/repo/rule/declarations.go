@@ -23,10 +23,10 @@ type declaration struct {
 	names   []string // in it, those after a dot with the dot
 }
 
-// isRun is of names of what go test runs.
+// isRun matches the names of functions that go test runs.
 var isRun = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark|Example)`)
 
-// declarations returns what a file declares. It parses the file, once.
+// declarations returns the declarations of a file. It parses the file, once.
 func (r *repository) declarations(file string) []declaration {
 	if all, ok := r.declared[file]; ok {
 		return all
@@ -115,8 +115,8 @@ func (r *repository) at(m mention) (d declaration) {
 	return d
 }
 
-// testsOf returns up to three tests that use a declaration of a test's file, also by way of others,
-// and says how many more there are. Those of that file come first. Names are compared, so it takes
+// testsOf returns up to three tests that use a declaration of a test's file, also by way of others.
+// It adds how many more there are. Those of that file come first. Names are compared, so it takes
 // methods of one name for one, and a local variable for a function of its name.
 func (r *repository) testsOf(name, file string) string {
 	users := r.usersIn(path.Dir(file))
@@ -150,7 +150,7 @@ func (r *repository) testsOf(name, file string) string {
 	return strings.Join(tests, ", ")
 }
 
-// usersIn returns, for each name in the tests of a directory, what they declare that has it.
+// usersIn returns, for each name in the tests of a directory, their declarations that use it.
 func (r *repository) usersIn(dir string) map[string][]string {
 	if all, ok := r.users[dir]; ok {
 		return all

@@ -1,5 +1,5 @@
-// Rule shows what is known of a rule, for `make rule`: its text, the functions that keep it, its
-// transcripts and stories, and the tests, guards and comments that name it.
+// Rule shows a rule's page, for `make rule`: its text, the functions that keep it, its transcripts
+// and stories, and the tests, guards and comments that name it.
 //
 //	go run ./internal/repo/rule N
 //

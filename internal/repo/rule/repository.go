@@ -17,7 +17,7 @@ const (
 	storiesDir     = "internal/model/testdata/stories"
 )
 
-// repository is what pages are made of. Files are named from the root, with slashes.
+// repository is the files for the pages. Files are named from the root, with slashes.
 type repository struct {
 	files    []string // in order
 	text     map[string]string

@@ -41,9 +41,9 @@ func pageOf(t *testing.T, name string) (string, error) {
 	return page.String(), err
 }
 
-// `make rule` shows what keeps a rule or an invariant, its transcripts and stories, the tests that
-// name it and where the simulation and the model look for it. It shows no page of tests that only
-// name it in a message.
+// `make rule` shows the keepers of a rule or an invariant, its transcripts and stories, and the
+// tests that name it. It also shows where the simulation and the model look for it. It shows no
+// page of tests that only name it in a message.
 func TestMakeRule(t *testing.T) {
 	for name, wants := range map[string][]string{
 		"7":  {"**A remote hold is valid**", ") deadlines(h *hold)", "adoption_is_refused: ", "rule07_a_remote_hold", "TestStep_Refuses: ", "guard.go:"},
@@ -122,8 +122,8 @@ var (
 	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds))\.go:\d+:\t([A-Z]\w+) .*//`)
 )
 
-// Each rule has a test or a transcript, and each test, guard, scenario and transcript that a
-// command of `make rule` is to run is there.
+// Each rule has a test or a transcript. Each test, guard, scenario and transcript that a command of
+// `make rule` is to run is there.
 func TestMakeRule_WhatItRunsIsThere(t *testing.T) {
 	tests := make(map[string][]string) // by directory
 	for _, m := range theRepository(t).lines(theRepository(t).files, "func ", top) {

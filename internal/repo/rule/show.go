@@ -15,7 +15,7 @@ const most = 10 // lines of a list
 type kind struct {
 	document string
 	begins   *regexp.Regexp // the first line of one, with its name
-	table    string         // of what keeps them
+	table    string         // of their keepers
 }
 
 // kinds are by the letter before the number.
@@ -26,7 +26,7 @@ var kinds = map[string]kind{
 	"E": {"docs/protocol.md", regexp.MustCompile(`^- \*\*(E[0-9]+)\*\*`), "docs/adr/0023-grace-ends-by-rounds.md"},
 }
 
-// page is what is shown of a rule.
+// page is the page of a rule.
 type page struct {
 	*repository
 	io.Writer
@@ -106,7 +106,7 @@ func (p *page) list(title, none string, lines []string) {
 
 var keeper = regexp.MustCompile("`([a-z]+(?:\\.[A-Za-z]+)+)`")
 
-// keepers writes which functions keep the rule, by the table, or what it says instead.
+// keepers writes which functions keep the rule, by the table, or the table's text instead.
 func (p *page) keepers() {
 	fmt.Fprintf(p, "\nkept by (%s)\n", p.table)
 	for line := range strings.Lines(p.text[p.table]) {
@@ -147,7 +147,7 @@ func (p *page) declares(dir, name string) []mention {
 	return p.lines(files, name, regexp.MustCompile(pattern))
 }
 
-// transcripts writes which name the rule, or are named for it, and what they are about.
+// transcripts writes which name the rule, or are named for it, each with its first line.
 func (p *page) transcripts() {
 	var names []string
 	for _, file := range p.in(transcriptsDir + "/*") {
