@@ -73,7 +73,7 @@ func TestDesign_TheLifeOfAKey(t *testing.T) {
 	}
 }
 
-// One key's life, at its owner and at another node, is in five packages, of which three have one
+// One key's life, at its owner and at another node, is in five packages. Three of them have one
 // file each.
 func TestDesign_OneKeyIsInFiveRooms(t *testing.T) {
 	_, files := life(t)
@@ -96,7 +96,7 @@ func TestDesign_OneKeyIsInFiveRooms(t *testing.T) {
 }
 
 // elsewhere are the files that those of the table use and that a reader of a key's life need not
-// open, with the reasons: what is used of them says by its name what it does, and decides nothing
+// open, with the reasons. The functions used there are explained by their names, and decide nothing
 // about a key.
 var elsewhere = map[string]string{
 

@@ -17,7 +17,7 @@ var (
 	inLink  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchors returns what a link may name behind # in a document: its headings as GitHub writes them.
+// anchors returns the anchors behind # in links to a document: its headings as GitHub writes them.
 func anchors(text string) map[string]bool {
 	all := make(map[string]bool)
 	for line := range strings.Lines(fenced.ReplaceAllString(text, "")) {
@@ -47,7 +47,8 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-// What the documents link to in the repository is there, with the heading that a link names.
+// The targets of the documents' links in the repository are there, with the heading that a link
+// names.
 func TestLinksLeadSomewhere(t *testing.T) {
 	dir := root(t)
 	checked, headings := 0, 0

@@ -28,8 +28,9 @@ var (
 	tested = regexp.MustCompile(`(?m)^\| ([GE][1-8]) \|([^|]+)\|([^|]+)\|$`)
 )
 
-// declared is what the repository declares: "package", "package.Name", "package.Type.Member" and "Type.Member", and the names of metrics, spans
-// and attributes, which are literals.
+// declared returns the names that the repository declares: "package", "package.Name",
+// "package.Type.Member" and "Type.Member", and the names of metrics, spans and attributes, which
+// are literals.
 func declared(t *testing.T) map[string]bool {
 	t.Helper()
 	all, err := declarations()
@@ -110,7 +111,7 @@ func add(all map[string]bool, f *ast.File) {
 						for _, n := range field.Names {
 							member(s.Name, n.Name)
 						}
-						if len(field.Names) == 0 { // embedded: what it has is not known here
+						if len(field.Names) == 0 { // embedded: its members are not known here
 							all["embeds "+s.Name.Name] = true
 						}
 					}
@@ -142,7 +143,7 @@ func missing(all map[string]bool, name string) bool {
 	return false
 }
 
-// What documents name exists: functions, types and fields of the repository, files, and commands.
+// Names in documents exist: functions, types and fields of the repository, files, and commands.
 func TestDocuments_NameWhatExists(t *testing.T) {
 	dir := root(t)
 	all := declared(t)

@@ -24,11 +24,11 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// words are a quotation of what the program says: three of them at least, without what differs from
-// case to case.
+// words are a quotation of the program's output: three of them at least, without the parts that
+// differ from case to case.
 var words = regexp.MustCompile(`^(holdfast: )?[a-z]+(,? [A-Za-z]+:?){2,}$`)
 
-// What the runbook quotes of logs and errors is a literal of the code.
+// The runbook's quotations of logs and errors are literals of the code.
 func TestRunbook_QuotesWhatTheCodeSays(t *testing.T) {
 	var code strings.Builder
 	err := repo.GoFiles(root(t), func(file string) error {

@@ -157,7 +157,7 @@ func run(ctx context.Context, root string, programs, args []string) error {
 }
 
 // noteInputs looks at every source file, so that go test does not answer from its cache after one
-// has changed: it does not see what a program that a test starts reads.
+// has changed: it does not see the files read by a program that a test starts.
 func noteInputs(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -88,7 +88,7 @@ func TestReadmeRuns(t *testing.T) {
 	}
 }
 
-// Of these documents' programs the frames tell what they must do: they end with an error otherwise.
+// The frames of these documents' programs check them: they end with an error if a program is wrong.
 func TestDocumentsDoWhatTheySay(t *testing.T) {
 	takes.Seconds(t)
 	for name, file := range map[string]string{"election": "docs/election.md", "fencehttp": "docs/fencing.md", "once": "docs/once.md"} {

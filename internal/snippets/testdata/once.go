@@ -13,7 +13,7 @@ import (
 type message struct {
 	ID   string
 	does func() error
-	was  *string // what became of it
+	was  *string // its outcome
 }
 
 func (m message) say(what string) error { *m.was = what; return nil }
