@@ -1,5 +1,5 @@
 // Package stall notices when the machine does not let a process run. That is no fault that a test
-// commits, and where it is as long as what a bound is made of, it says nothing about the library.
+// commits. A stall as long as the times of a bound says nothing about the library.
 package stall
 
 import (
@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A Watch is what was seen so far. The zero value is ready.
+// A Watch is the stalls seen so far. The zero value is ready.
 type Watch struct {
 	total   atomic.Int64 // nanoseconds
 	longest atomic.Int64
 	late    atomic.Int64
 }
 
-// short is what a process may be kept waiting without being called stalled: less than the slack of
-// any bound.
+// short is how long a process may be kept waiting without being called stalled: less than the slack
+// of any bound.
 const short = 200 * time.Millisecond
 
 // usual is how late a goroutine may be that has slept, where the machine has little else to do.
