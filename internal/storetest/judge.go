@@ -24,7 +24,7 @@ const (
 
 // tokens are those of a key that callers were given.
 type tokens struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	given   map[uint64]bool
 	highest uint64
 }
@@ -48,8 +48,8 @@ func (x *tokens) give(token uint64) (highest uint64, twice bool) {
 	return highest, twice
 }
 
-// hold locks a key, holds it for a moment, and says what is wrong with its token. lost says that
-// the lock was lost meanwhile. It returns an error if it does not get the key.
+// hold locks a key, and holds it for a moment. wrong is the fault of its token, if it has one. lost
+// says that the lock was lost meanwhile. hold returns an error if it does not get the key.
 //
 // Each token is another one, and higher than all that callers had when this one asked: its grant
 // comes after theirs, whatever became of their locks, and of this one. While the lock is in force,
@@ -153,9 +153,9 @@ func NoTwoHoldersWith(t *testing.T, opts coord.Options, start func() fallback.Ar
 	return ends.Load()
 }
 
-// TokensRise checks that tokens rise over a restore of older data while no process runs. marked is
-// what tells that the data are others than before: without it no process would know of the tokens
-// that were given out since the copy.
+// TokensRise checks that tokens rise over a restore of older data while no process runs. marked
+// marks the data as others than before: without it no process would know of the tokens that were
+// given out since the copy.
 func TokensRise(t *testing.T, start func() fallback.Arbiter, copied func() (back func()), marked func()) {
 	t.Helper()
 	var last uint64
@@ -211,7 +211,7 @@ func (c *Counted) Swap(ctx context.Context, server string, changes []fallback.Ch
 	return c.Records.Swap(ctx, server, changes)
 }
 
-// AtRest logs what processes cost at rest, each of which holds a lock.
+// AtRest logs the costs of processes at rest. Each of them holds a lock.
 func AtRest(t *testing.T, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
 	AtRestWith(t, store, opts, 0)
@@ -233,8 +233,8 @@ func AtRestWith(t *testing.T, store fallback.Records, opts *fallback.RecordsOpti
 	}
 }
 
-// Rest starts nodes without a cluster, each of which holds a lock, and returns by how much what
-// look counts rises at rest, for each node and hour.
+// Rest starts nodes without a cluster. Each of them holds a lock. It returns by how much the counts
+// of look rise at rest, for each node and hour.
 func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbiter, look func() map[string]int64) (hour map[string]int64) {
 	t.Helper()
 	for i := range nodes {
@@ -256,7 +256,7 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 		defer l.Unlock()
 	}
 	const while = 25 * time.Second
-	time.Sleep(5 * time.Second) // what the start costs is not at rest
+	time.Sleep(5 * time.Second) // the costs of the start are not at rest
 	from := look()
 	time.Sleep(while)
 	hour = look()
@@ -266,8 +266,8 @@ func Rest(t *testing.T, nodes int, o coord.Options, start func() fallback.Arbite
 	return hour
 }
 
-// Crowd has many nodes, each of which holds a lock for the time given, and logs how many of those
-// were lost, and what the nodes ask of the store.
+// Crowd has many nodes. Each of them holds a lock for the time given. It logs how many of the locks
+// were lost, and the nodes' requests to the store.
 func Crowd(t *testing.T, nodes int, while time.Duration, store fallback.Records, opts *fallback.RecordsOptions) {
 	t.Helper()
 	counted := &Counted{Records: store}

@@ -11,7 +11,7 @@ import (
 )
 
 // A Line is the way of one process to its store. It can be cut: then nothing arrives, in either
-// direction, and nothing is refused. What was sent meanwhile arrives afterwards.
+// direction, and nothing is refused. Data sent meanwhile arrive afterwards.
 type Line struct {
 	over <-chan struct{} // closed when the test ends: then it is whole for good
 
@@ -61,8 +61,8 @@ func (x *Lines) CutAll() (heal func()) {
 }
 
 // Restored are two injuries: a copy of the data is made, and it is put back while all processes are
-// away. copied returns what puts it back, and marked tells processes that the data are others than
-// before.
+// away. copied returns the function that puts it back, and marked tells processes that the data are
+// others than before.
 func (x *Lines) Restored(copied func() (back func()), marked func()) []func() {
 	var back func()
 	return []func(){
@@ -107,7 +107,7 @@ func (l *Line) whole() {
 	}
 }
 
-// Dialer is what a client library dials with.
+// Dialer is the dial function of a client library.
 type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Through dials by the line.

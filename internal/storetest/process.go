@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package storetest injures the servers of stores in tests of arbiters, and judges what comes of
-// it.
+// Package storetest injures the servers of stores in tests of arbiters, and judges the results.
 package storetest
 
 import (
@@ -18,7 +17,7 @@ import (
 
 // A Process is one of a server. It ends with this process, however that does.
 type Process struct {
-	Log string // the file with what it writes
+	Log string // the file with its output
 
 	t     testing.TB
 	dir   string

@@ -18,12 +18,12 @@ type To = func(ctx context.Context) (net.Conn, error)
 
 // A Route leads a process to one of several servers.
 type Route struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	to    To
 	conns []net.Conn
 }
 
-// Dial is what a client library dials with, whatever address it names.
+// Dial is the dial function for a client library. It ignores the address.
 func (r *Route) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +51,8 @@ func nowhere(context.Context) (net.Conn, error) { return nil, net.ErrClosed }
 // promoted, and the server before goes on: one of the coordinators still uses that one, until it is
 // killed. That is within Margin, and within Grace - SessionTTL - Margin. A fourth one holds a lock
 // of the server before for as long as its session lasts without one, and a fifth one wants it. save
-// makes the replica. promote promotes it, and returns what leads there, and what kills the server
-// before.
+// makes the replica. promote promotes it, and returns the way to it, and a function that kills the
+// server before.
 func BesideADeposed(t *testing.T, first To, open func(*Route) fallback.Arbiter, save func(), promote func() (to To, kill func())) {
 	t.Helper()
 	const margin, beside = 3 * time.Second, time.Second

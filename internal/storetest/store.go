@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// patience is for how long what has to happen may take.
+// patience is how long an expected event may take.
 const patience = 2 * time.Minute
 
 var full = flag.Bool("arbiters.full", false, "run what takes minutes, too")
 
-// Full reports whether tests are to do what takes minutes.
+// Full reports whether tests that take minutes are to run.
 func Full() bool { return *full }
 
 // Minutes skips a test that takes minutes, or half of one, unless [Full].
@@ -29,8 +29,8 @@ func Minutes(t testing.TB) {
 	}
 }
 
-// Join is coord.New. A node that is not let in in time, as the machine has much else to do or many
-// come at once, tries again, as a process does that is started again.
+// Join is coord.New. A node may not be let in in time, on a busy machine or if many come at once.
+// It tries again then, as a process does that is started again.
 func Join(t *testing.T, a fallback.Arbiter, opts *coord.Options) (c *coord.Coordinator, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -42,7 +42,7 @@ func Join(t *testing.T, a fallback.Arbiter, opts *coord.Options) (c *coord.Coord
 	}
 }
 
-// Settings is what tests attach with. Alice and Bob are requests of two sessions.
+// Settings is for tests that attach. Alice and Bob are requests of two sessions.
 var (
 	Settings = fallback.Settings{Namespace: "ns", Partitions: 4, Grace: time.Hour}
 	Alice    = fallback.Identity{Session: "alice", Request: 1}
@@ -96,7 +96,7 @@ func Refused(t *testing.T, a fallback.Arbiter, why string) {
 }
 
 // OldDataAreNoticed checks that processes that have seen newer data tell a store so. copied copies
-// the store, and returns what brings the copy back.
+// the store, and returns the function that brings the copy back.
 func OldDataAreNoticed(t *testing.T, a fallback.Arbiter, copied func() (back func())) {
 	t.Helper()
 	n := Attach(t, a)
@@ -141,7 +141,7 @@ func LoseBetween(t *testing.T, s fallback.Records, opts *fallback.RecordsOptions
 }
 
 // Many reads and writes many records at once, of so many bytes. The last time every other one has
-// an old version. It calls looked, if that is not nil, with what it reads.
+// an old version. It calls looked, if that is not nil, with each look.
 func Many(t *testing.T, s fallback.Records, keys []string, size int, looked func(fallback.Look)) {
 	t.Helper()
 	changes := make([]fallback.Change, len(keys))
@@ -200,8 +200,8 @@ func Largest(t *testing.T, s fallback.Records, key string, limit int) {
 	TooManySessions(t, s, limit+1)
 }
 
-// TooManySessions checks that a store refuses a table of sessions of so many bytes, and says what
-// helps: more partitions would not.
+// TooManySessions checks that a store refuses a table of sessions of so many bytes, and names a
+// remedy: more partitions would be none.
 func TooManySessions(t *testing.T, s fallback.Records, size int) {
 	t.Helper()
 	const table = "ns/s"

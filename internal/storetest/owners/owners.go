@@ -1,5 +1,5 @@
-// Package owners measures what the nodes of a cluster cost a store, as package storetest does for
-// processes without a cluster. It is a package of its own for what a cluster links.
+// Package owners measures the costs of a cluster's nodes for a store, as package storetest does for
+// processes without a cluster. It is a package of its own for the packages that a cluster links.
 package owners
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// AtRest logs how long it takes two nodes to own all partitions, and what each of them asks of the
-// store then, by kind of request, of which counted returns the numbers up to now.
+// AtRest logs how long it takes two nodes to own all partitions. It also logs the requests of each
+// of them to the store then, by kind. counted returns the numbers of requests up to now.
 func AtRest(t *testing.T, start func() fallback.Arbiter, opts coord.Options, counted func() map[string]int64) {
 	t.Helper()
 	opts.Cluster = &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"}
@@ -55,7 +55,7 @@ func AtRest(t *testing.T, start func() fallback.Arbiter, opts coord.Options, cou
 	t.Logf("SessionTTL %v, RenewEvery %v (0: default), %d partitions: two nodes own all after %.1f s and%s", opts.SessionTTL, opts.RenewEvery,
 		partitions, took.Seconds(), differences(counted(), before, 1))
 	const while = 30 * time.Second
-	time.Sleep(2 * opts.RenewEvery) // what the last change costs is not at rest
+	time.Sleep(2 * opts.RenewEvery) // the costs of the last change are not at rest
 	before = counted()
 	time.Sleep(while)
 	t.Logf("at rest, for each node and hour:%s", differences(counted(), before, float64(time.Hour)/float64(while)/float64(len(nodes))))

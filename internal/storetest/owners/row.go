@@ -34,24 +34,25 @@ type Store struct {
 	Serve func() (address string)               // starts a server, or names a file
 	Open  func(address string) fallback.Arbiter // in this process, or in one that is killed
 
-	// Usual returns what users of the store lock with elsewhere: a function that locks. Nil: there
-	// is no such thing.
+	// Usual returns the usual lock of the store's users elsewhere: a function that locks. Nil:
+	// there is no such thing.
 	Usual func(address string) func(ctx context.Context, key string) (unlock func() error, err error)
 }
 
 const (
 	atAddress = "HOLDFAST_ROW_ADDRESS"  // in the environment of a process that is killed
-	ready     = "owns and is guarded: " // what that process says, with a key of its own
+	ready     = "owns and is guarded: " // the output of that process, with a key of its own
 	kills     = 5
 	rounds    = 200 // of two sides, by turns
 	ownBatch  = 100 // locks of an owner, of a turn each
 )
 
-// Row logs what locks cost with a store: an owner's, one that an owner is asked for, an owner's of
-// a key that was never locked, and the first one in a partition without an owner, each beside the
-// same with a Redis of the same run; a key that is new to the store and one that is not, without a
-// cluster, beside the store's usual lock; and how long the keys of a killed process stay its own.
-// The test that calls it is run again in that process, so it must do nothing else before.
+// Row logs the costs of locks with a store: an owner's, one that an owner is asked for, and an
+// owner's of a key that was never locked; and the first one in a partition without an owner. Each
+// is beside the same with a Redis of the same run. It also logs a key that is new to the store and
+// one that is not, without a cluster, beside the store's usual lock. Last is how long the keys of a
+// killed process stay its own. The test that calls Row is run again in that process, so it must do
+// nothing else before.
 func Row(t *testing.T, s Store) {
 	t.Helper()
 	storetest.Minutes(t)
@@ -120,7 +121,7 @@ func Row(t *testing.T, s Store) {
 		s.Options.RenewEvery, s.Options.Partitions)
 }
 
-// A pair is two nodes of a cluster. The second one gives back at once what the first one owns.
+// A pair is two nodes of a cluster. The second one gives keys of the first one back at once.
 type pair struct{ one, two *coord.Coordinator }
 
 func (s Store) pair(t *testing.T, address string, open func(string) fallback.Arbiter) pair {
@@ -176,8 +177,8 @@ func key(t *testing.T, fits func(key string) bool) string {
 	return ""
 }
 
-// mine returns a key that a node has locked as the owner, so that it is not one that others are
-// about to hand over to it.
+// mine returns a key that a node has locked as the owner: so no other node is about to hand it
+// over.
 func mine(t *testing.T, c *coord.Coordinator) string {
 	return key(t, func(k string) bool {
 		before := c.Stats().Granted[coord.PathOwn]
@@ -226,8 +227,7 @@ func lockAndUnlock(ctx context.Context, c *coord.Coordinator, key string) error 
 	return l.Unlock()
 }
 
-// turns returns the medians of what two functions take, in nanoseconds, which run by turns in
-// batches.
+// turns returns the median times of two functions, in nanoseconds. They run by turns in batches.
 func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	t.Helper()
 	var took [2][]float64
@@ -245,7 +245,7 @@ func turns(t *testing.T, batch int, f, g func() error) (a, b float64) {
 	return middle(took[0]), middle(took[1])
 }
 
-// sample returns the medians of what functions take, in nanoseconds. Each is called for some
+// sample returns the median times of functions, in nanoseconds. Each is called for some
 // seconds, or a few hundred times, by turns in blocks: the first call of a block may be beside the
 // last release of the block before.
 func sample(t *testing.T, fs ...func() error) (medians []float64) {
@@ -288,8 +288,8 @@ func middle(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// sibling returns another key of a key's partition. That one may still be in force in the process
-// that has locked it a moment before, and has not told its owner yet that it gives it back.
+// sibling returns another key of a key's partition. The given key may still be in force in the
+// process that has locked it a moment before: that may not have told the owner yet of its Unlock.
 func (s Store) sibling(key string) string {
 	for i := 0; ; i++ {
 		if k := fmt.Sprint(key, " sibling ", i); s.partition(k) == s.partition(key) {

@@ -60,8 +60,8 @@ func (x *toucher) lock() error {
 	return lockAndUnlock(context.Background(), x.c, k)
 }
 
-// end checks that the node has granted each lock of the rounds as the owner, and has it leave: what
-// it owns would cost the store something.
+// end checks that the node has granted each lock of the rounds as the owner, and has it leave: its
+// partitions would cost the store something.
 func (x *toucher) end(t *testing.T) {
 	t.Helper()
 	if n := x.granted() - x.asked; n != rounds {
@@ -70,7 +70,7 @@ func (x *toucher) end(t *testing.T) {
 	leave(t, x.c)
 }
 
-// reserved is an arbiter of which a node acquires a partition only when a key of it is locked.
+// reserved is an arbiter that makes a node acquire a partition only when a key of it is locked.
 // Elsewhere a node that has joined acquires all partitions that it should own, at once.
 type reserved struct{ fallback.Arbiter }
 
@@ -96,8 +96,8 @@ func (n *reservedSpace) Acquire(ctx context.Context, p uint32, me string, x fall
 	return n.Namespace.Acquire(ctx, p, me, x)
 }
 
-// Verify is what a node looks with at partitions that it is about to acquire without being asked:
-// it is told that they are in Grace.
+// Verify answers that partitions that were not acquired are in Grace: a node looks at them so
+// before it acquires them without being asked.
 func (n *reservedSpace) Verify(ctx context.Context, reads []fallback.Read) []fallback.State {
 	states := make([]fallback.State, len(reads))
 	var let []fallback.Read
