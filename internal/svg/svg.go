@@ -84,13 +84,13 @@ func (d *Drawing) begin(name string, attrs []string) {
 	}
 }
 
-// Raw adds what is SVG already.
+// Raw adds text that is SVG already.
 func (d *Drawing) Raw(text string) { d.b.WriteString(text) }
 
-// String returns what was drawn.
+// String returns the drawing.
 func (d *Drawing) String() string { return d.b.String() }
 
-// Num writes a coordinate. What is no number would not be SVG: it is 0.
+// Num writes a coordinate. NaN and infinity would not be SVG: they are 0.
 func Num(x float64) string {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		x = 0
