@@ -267,7 +267,7 @@ var Metrics = []Metric{
 	}},
 }
 
-// Those that are not known of everybody.
+// Metrics that are not known of every way to lock.
 const (
 	MeasureCommands = "commands to Redis per operation"
 	MeasureBytes    = "bytes per operation"
