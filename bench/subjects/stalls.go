@@ -19,12 +19,12 @@ type stallSizes struct {
 	Rate      float64 // requests per second and process
 	Keys      int     // at most stallKeys
 	Hold      time.Duration
-	Limit     time.Duration // a request waits so long before it fails
+	Limit     time.Duration // how long a request waits before it fails
 
 	Calm   time.Duration // before anything happens
 	Every  time.Duration // from one restart to the next
 	Outage time.Duration // of Redis
-	After  time.Duration // so long are the effects of a killed process or an outage watched
+	After  time.Duration // how long the effects of a killed process or an outage are watched
 
 	SessionTTL time.Duration // for tests; 0: the library's default
 }
