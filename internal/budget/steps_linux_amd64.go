@@ -42,8 +42,8 @@ type Round struct {
 }
 
 // Steps starts cmd. When that is ready, it has to write a line to its output, wait for one on its
-// input, and call [Mark] rounds+1 times. Steps counts between the marks, in all threads but the
-// runtime's monitor of the others (sysmon): that one is stopped, so no goroutine is preempted. It
+// input, and call [Mark] rounds+1 times. Steps counts the instructions between the marks, in all
+// threads but the runtime's monitor (sysmon): that one is stopped, so no goroutine is preempted. It
 // stops at the first round that is enough, as each instruction takes some 30 us. The process is
 // killed afterwards.
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// patient returns options so long that no timer fires while instructions are counted: the clock
-// hardly moves then.
+// patient returns options with times so long that no timer fires while instructions are counted:
+// the clock hardly moves then.
 func patient() *coord.Options {
 	o := &coord.Options{SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 61}
 	o.Handoff.Linger = time.Hour
