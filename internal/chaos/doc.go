@@ -10,10 +10,10 @@
 //
 // Each client writes down its calls and their results, with times of CLOCK_MONOTONIC, which is the
 // same for all processes of a machine. A lock was certainly in force from the return of Lock until
-// the last time that its holder found it in force, by its own clock. So two such intervals of one
-// key that overlap are two valid holders, however slow the machine is, and whatever was stopped in
-// between. A resource, reached by a socket that no cut affects, counts lost updates besides, with
-// the fence and without.
+// its holder, by its own clock, last found it in force. So two such intervals of one key that
+// overlap are two valid holders, however slow the machine is, and whatever was stopped in between.
+// A resource, reached by a socket that no cut affects, counts lost updates besides, with the fence
+// and without.
 //
 // It needs Linux, root, iproute2, iptables and redis-server. See docs/chaos.md.
 package main

@@ -23,7 +23,7 @@ type hold struct {
 
 	Asked    moment // Lock was called
 	Granted  moment // it had returned
-	Valid    moment // the last moment of the lock's certain force; 0: none is known
+	Valid    moment // the last moment with the lock certainly in force; 0: none is known
 	Ended    moment // the holder was told of the loss, or called Unlock; 0: it was killed before
 	Lost     string // why, or empty
 	Unlocked bool   // Unlock has returned nil

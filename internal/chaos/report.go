@@ -37,7 +37,7 @@ type report struct {
 	Downgraded int          // of those for reading
 	Unknown    int          // of processes that were killed
 	Resource   *tally
-	Machine    time.Duration // the machine did not let us run so long
+	Machine    time.Duration // time in which the machine did not let this process run
 
 	Before, Left census // at Redis: at the end of the run, and when all nodes have left
 	Memory       []memory

@@ -35,7 +35,7 @@ type config struct {
 	All      bool     // redisarbiter.Options.AllReplicas, with sentinel
 	Defaults bool     // Redis's default replication: two holders are to be expected
 	Only     []string // faults; empty: all
-	Soak     bool     // only faults that end no node, and the nodes' memory has to stay as it is
+	Soak     bool     // only faults that end no node: memory, goroutines and Redis have to stay as they are
 	Pause    span     // between two rounds
 	Others   []string // further hosts
 	Seeds    []string // of all nodes: hosts' names
