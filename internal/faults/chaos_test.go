@@ -90,7 +90,7 @@ func (c *chaos) join() {
 		long("x"), long("y"), quietly(long("z")))
 }
 
-// calm waits until everybody works again and every key can be had.
+// calm waits until every process works again and every key can be had.
 func (c *chaos) calm() {
 	c.t.Helper()
 	since := time.Now()

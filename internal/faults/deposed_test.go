@@ -31,7 +31,7 @@ type deposed struct {
 	joined    int
 }
 
-// An event is a fault of the cluster, at a time from the promotion on.
+// An event is a change of routes or nodes, at a time counted from the promotion.
 type event struct {
 	at   time.Duration
 	what string

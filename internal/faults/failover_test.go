@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A failover test: workers that reach their server through a proxy. Then the server comes back
-// changed, or another one comes in its place.
+// A failover test: workers that reach their server through a proxy. Then the server comes back, or
+// another one in its place: not the server that they knew.
 type failover struct {
 	*scene
 	proxy   *redistest.Proxy
@@ -206,7 +206,7 @@ func (f *failover) strike() {
 }
 
 // miss promotes the replica while the workers go on with the primary, until each key and each
-// process has had a turn without the replica.
+// process has had a turn unknown to the replica.
 func (f *failover) miss() {
 	f.t.Helper()
 	if err := f.next.Replicate(f.t.Context(), nil); err != nil {

@@ -54,7 +54,7 @@ type visit struct {
 	Entered     time.Time
 	Waited      time.Duration
 	entered     int
-	last        int       // the latest moment of the lock's certain force; 0: none
+	last        int       // the latest moment with the lock certainly in force; 0: none
 	LastAt      time.Time // as last
 	late        string    // the answer to the late write
 	condemned   bool      // a violation was found
