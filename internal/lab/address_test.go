@@ -121,7 +121,7 @@ func TestPublicAddresses(t *testing.T) {
 	leave(nodes)
 }
 
-// A node behind a router with DNAT advertises its address and ports of the router.
+// A node behind a router with DNAT advertises the router's address and ports.
 func TestNAT(t *testing.T) {
 	w := begin(t, false)
 	router := w.bare(t, redis4)
