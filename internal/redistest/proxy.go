@@ -100,7 +100,7 @@ func (p *Proxy) serve(client net.Conn) {
 	p.work.Go(func() { p.pass(client, server, func([]byte) bool { return !doomed.Load() }) })
 }
 
-// judge looks for the text whose request is to be lost. A request of a test is short: it comes in
+// judge looks for the request whose reply is to be lost. A request of a test is short: it comes in
 // one piece.
 func (p *Proxy) judge(request []byte, doomed *atomic.Bool) {
 	p.mu.Lock()

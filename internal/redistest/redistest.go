@@ -180,7 +180,7 @@ func (s *Server) ready(done <-chan struct{}) error {
 	}
 }
 
-// Kill ends the server, and the process that it has forked, with SIGKILL and waits for both.
+// Kill ends the server, and processes that it has forked, with SIGKILL and waits for all.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
