@@ -13,9 +13,9 @@ type Arbiter interface {
 	// it.
 	//
 	// It blocks for some round trips, until ctx ends at most. Errors: [ErrRefused] if the server is
-	// not fit to be an arbiter or refuses this process (the text names the setting), [ErrMismatch]
-	// if the namespace was formatted with other settings; anything else means that the store could
-	// not be reached, and Attach may be called again.
+	// not fit to be an arbiter or refuses this process; the text names the setting. [ErrMismatch]
+	// if the namespace was formatted with other settings. Any other error means that the store
+	// could not be reached, and Attach may be called again.
 	Attach(ctx context.Context, s Settings) (Namespace, error)
 }
 
@@ -52,11 +52,13 @@ func (s Settings) Needs() int64 {
 //
 //   - It is atomic, touches one slot, and is one round trip that blocks until ctx ends at most.
 //   - It is idempotent for the same session, request and epoch: a client library may retry after a lost reply.
-//   - Its error, if not nil, says that it is unknown whether the operation was executed, except for [ErrRefused] and
-//     [ErrNotSent] (it was not). What an operation decides is in its answer, never in its error.
-//   - It first compares the identity of the server with the one that wrote what it is about to read. If they differ, or
-//     if what should be there is missing, Grace begins: nothing may be taken for [Settings.Grace] (I7), while owners and
-//     holders reclaim what the new server does not have.
+//   - Its error, if not nil, says that it is unknown whether the operation was executed, except for
+//     [ErrRefused] and [ErrNotSent] (it was not). An operation's decision is in its answer, never
+//     in its error.
+//   - It first compares the identity of the server with that of the server that wrote the record.
+//     If they differ, or if the record is missing, Grace begins: for [Settings.Grace] no key and no
+//     partition may be taken (I7), while owners and holders reclaim the records and rows that the
+//     new server lacks.
 //
 // Times in answers are durations left at the moment of execution, by the arbiter's clock. A caller
 // counts deadlines from the moment it sent the request (rule 1), by its own clock.
@@ -67,23 +69,23 @@ type Namespace interface {
 	PartitionStore
 	HoldStore
 
-	// Listen delivers the messages for a session to handle, one at a time and in order, from a
-	// goroutine of its own until stop is called. It returns once the subscription is in force: a
-	// message sent after that is delivered, or a message of kind [Gap] is, as soon as messages can
-	// be received again. stop waits for a running handle and may be called more than once, but not
-	// from handle.
+	// Listen delivers the messages for a session to handle, one at a time and in order. handle runs
+	// in a goroutine of its own until stop is called. Listen returns once the subscription is in
+	// force: a message sent after that is delivered, or a message of kind [Gap] is, as soon as
+	// messages can be received again. stop waits for a running handle and may be called more than
+	// once, but not from handle.
 	Listen(ctx context.Context, session string, handle func(Message)) (stop func(), err error)
 
-	// Guarded tells whether a failover of the store would be noticed. Without, a server that lost
-	// its last writes is believed.
+	// Guarded reports whether a failover of the store would be noticed. If not, the process
+	// believes a server that lost its last writes.
 	Guarded() bool
 
 	// Grace is the Q that this process uses now: the longest that a session of the namespace needs,
 	// or a longer one. It changes with Open and Renew.
 	Grace() time.Duration
 
-	// Close ends what Attach started. It does not close the client that the caller brought, and it
-	// gives nothing back.
+	// Close ends the goroutines and connections that Attach started. It does not close the client
+	// that the caller brought, and it gives nothing back.
 	Close() error
 }
 
@@ -99,8 +101,8 @@ type Queuer interface {
 	Queues() bool
 }
 
-// A Spreader is a Namespace that reports whether its partitions are on several servers, of which
-// one may be silent while others answer.
+// A Spreader is a Namespace that reports whether its partitions are on several servers: one of them
+// may be silent while others answer.
 type Spreader interface {
 	Spread() bool
 }
@@ -132,9 +134,10 @@ func (send Sender) to(session string, m Message) {
 // A Burier is a Namespace that keeps the guardians of a session, and buries it on their votes:
 // docs/takeover.md has the rules. In another Namespace a session ends by its expiry only.
 type Burier interface {
-	// Bury ends the session, as if it had expired, if version is the recorded version of its
-	// guardians and enough members of that set are among voters. Never in Grace. A session that is
-	// dead already is answered as Dead. Errors: [ErrRefused] if voters has a malformed name.
+	// Bury ends the session, as if it had expired. version has to be the recorded version of its
+	// guardians, and enough members of that set have to be among voters. Never in Grace. A session
+	// that is dead already is answered as Dead. Errors: [ErrRefused] if voters has a malformed
+	// name.
 	Bury(ctx context.Context, session string, version uint32, voters []string) (Burial, error)
 }
 
@@ -175,7 +178,7 @@ type SessionStore interface {
 	CloseSession(ctx context.Context, session string) error
 }
 
-// Registration is what the table of sessions keeps of a session.
+// Registration is a session's data for the table of sessions.
 type Registration struct {
 	TTL  time.Duration // the session expires this long after Open or Renew
 	Info string        // published in List; the arbiter does not look at it
@@ -199,7 +202,7 @@ type Guardians struct {
 	Set     []string // sessions, five at most, without blanks and commas
 }
 
-// A Stamp is what the table of sessions has told a session of itself.
+// A Stamp is a session with the expiry that the table of sessions told it last.
 type Stamp struct {
 	Session string
 	Seen    int64 // as Registration.Seen
@@ -240,8 +243,8 @@ type PartitionStore interface {
 	// Load reads the record.
 	Load(ctx context.Context, p uint32) (Record, error)
 
-	// Acquire makes me the owner if the record is still at the expected epoch and is Shared, or
-	// Owned by the expected owner, which the caller has seen dead. The answer carries all rows,
+	// Acquire makes me the owner if the record is still at the expected epoch. It must be Shared,
+	// or Owned by the expected owner, which the caller has seen dead. The answer carries all rows,
 	// which the new owner must respect. Verdicts: Granted, Conflict, InGrace.
 	Acquire(ctx context.Context, p uint32, me string, expect Expect) (Acquisition, error)
 
@@ -265,7 +268,7 @@ type PartitionStore interface {
 	Revoke(ctx context.Context, p uint32, epoch uint32, by string) error
 }
 
-// Expect is what a caller of Acquire has seen.
+// Expect is the record as the caller of Acquire has seen it.
 type Expect struct {
 	Epoch     uint32
 	Owner     string // empty: the record was Shared
@@ -298,7 +301,7 @@ type HoldStore interface {
 	// Unlock removes exactly the rows named, whatever the state of their partitions, and takes the
 	// same requests out of the queues; where this frees a key it wakes the first waiter, and the
 	// partition's owner, if there is one, gets a [Freed]. A row or waiter that does not exist is no
-	// error. The releases are sent in one go, but each is atomic only by itself, and has an error
+	// error. The releases are sent in one go, but each is atomic only by itself. Each has an error
 	// of its own, in the order of the releases. Nil: all were executed.
 	Unlock(ctx context.Context, releases []Release) []error
 
@@ -318,7 +321,7 @@ type HoldStore interface {
 	Verify(ctx context.Context, reads []Read) []State
 }
 
-// LockRequest is what Lock needs to know.
+// LockRequest is the argument of Lock.
 type LockRequest struct {
 	Partition uint32
 	Key       string
@@ -326,7 +329,7 @@ type LockRequest struct {
 	Block     uint32   // number of tokens wanted, at least 1
 	Wait      bool     // queue me if I cannot have it
 	Evict     Identity // remove this hold first: its session was seen dead; zero: none
-	Gone      string   // a session that was seen dead: remove what it has in the key's queue, by whatever name, first; "": none
+	Gone      string   // a session that was seen dead: remove its requests from the key's queue, by any name, first; "": none
 
 	// Limit is how long the call may take once it is sent, apart from a wait for a connection, if
 	// the namespace is a [Queuer]. 0: until ctx ends.
@@ -372,7 +375,7 @@ type State struct {
 	Err    error  // why there is nothing of the above
 }
 
-// MessageKind tells what a message is about.
+// MessageKind is the subject of a message.
 type MessageKind byte
 
 // Kinds of messages.

@@ -1,6 +1,6 @@
 package fallback
 
-// Durability is what a store may lose of what it has acknowledged.
+// Durability says which acknowledged writes a store may lose.
 type Durability int
 
 // The degrees of durability.
@@ -12,9 +12,9 @@ const (
 	// Grace begins. (Guardians of sessions are something else: see Burier.)
 	Guarded
 
-	// Durable: what was acknowledged is never lost. There is no Grace over any failure. What begins
-	// it is what operators do: a namespace that is missing may have been deleted, and an older
-	// backup that is put in its place is noticed by a process that has seen newer data.
+	// Durable: an acknowledged write is never lost. No failure begins Grace. Only operators'
+	// actions do: a namespace that is missing may have been deleted. A process that has seen newer
+	// data notices an older backup that is put in its place.
 	Durable
 )
 

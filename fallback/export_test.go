@@ -2,7 +2,7 @@ package fallback
 
 import "context"
 
-// EpochZero is what epochs count seconds from.
+// EpochZero is the date from where epochs count seconds.
 const EpochZero = epochZero
 
 // Verify is n.Verify for callers that want one error.
@@ -16,14 +16,14 @@ func Verify(ctx context.Context, n Namespace, reads []Read) ([]State, error) {
 	return states, nil
 }
 
-// Stored is what a record says of time.
+// Stored is the part of a record that concerns time.
 type Stored struct {
 	Beat, Length int64            // of its Grace; Beat 0: none
 	Beats        map[string]int64 // of sessions; 0: it was buried
 	Born         uint32
 }
 
-// StoredTable returns what a table of sessions says, and StoredPartition what a partition does.
+// StoredTable returns the Stored of a table of sessions, and StoredPartition that of a partition.
 func StoredTable(text []byte) (s Stored, err error) {
 	table, g, err := decodeSessions(text)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 var ErrWait = fmt.Errorf("fallback: sessions of the namespace use a shorter Grace than this process needs, and take the longer one over " +
 	"with their next renewals: the session is opened then")
 
-// Terms is what a session states about the length of Grace, in milliseconds. The zero Terms is that
-// of a session of an earlier version: it uses what the namespace was formatted with.
+// Terms is a session's statement about the length of Grace, in milliseconds. The zero Terms is that
+// of a session of an earlier version: it uses the Grace of the namespace when it was formatted.
 type Terms struct {
 	Uses  int64 // the calls of its process go by a Grace that is not shorter
 	Needs int64 // its leases end within a Grace of this length
@@ -26,15 +26,15 @@ type Terms struct {
 // first, and stated by the next renewal; a shorter one is stated first.
 type Agreement struct {
 	Needs int64 // the Grace that the process asks for
-	Uses  int64 // what its calls go by
-	Plans int64 // what its renewals state, if that is less
+	Uses  int64 // the Grace that its calls go by
+	Plans int64 // the Grace that its renewals state, if that is less
 }
 
-// Terms returns what a renewal states, if no call with less is on its way.
+// Terms returns the Terms that a renewal states, if no call with less is on its way.
 func (a *Agreement) Terms() Terms { return Terms{min(a.Uses, a.Plans), a.Needs} }
 
-// Told heeds the answer to a renewal that stated terms, and returns what calls are to use from now
-// on. alone says that no other renewal, which may state more, is on its way.
+// Told heeds the answer to a renewal that stated terms, and returns the Grace that calls are to use
+// from now on. alone says that no other renewal, which may state more, is on its way.
 func (a *Agreement) Told(r Renewal, stated Terms, alone bool) (use int64) {
 	told := max(a.Needs, r.Length)
 	switch {
@@ -53,7 +53,7 @@ func (a *Agreement) Told(r Renewal, stated Terms, alone bool) (use int64) {
 // Use makes calls use a Grace from now on.
 func (a *Agreement) Use(ms int64) { a.Uses, a.Plans = ms, ms }
 
-// Encode returns what arbiters keep: each number after a semicolon. None are "".
+// Encode returns the text that arbiters keep: each number after a semicolon. The zero Terms is "".
 func (t Terms) Encode() string {
 	if t == (Terms{}) {
 		return ""
@@ -175,8 +175,9 @@ func (s *Sessions) survey() (least, most int64) {
 	return least, most
 }
 
-// lower makes the mark's Grace the longest that a session needs. In the table's Grace it may not
-// know all of them, and for as long as a Grace after a raise there may be one that is not open yet.
+// lower makes the mark's Grace the longest that a session needs. It does not in the table's Grace,
+// as the table may not have all sessions. Nor does it for as long as a Grace after a raise: a
+// session may not be open yet.
 func (s *Sessions) lower(m Moment, needs int64) {
 	if q := s.Grace(); s.GraceEnd == 0 && needs > 0 && needs < q && m.Now >= s.raised()+q {
 		s.setGrace(needs, 0)

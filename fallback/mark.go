@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Mark is what a formatted namespace says about itself. Whatever would make two processes disagree
-// on what a record means is in it.
+// Mark returns the format mark of the namespace. It has each setting that would make two processes
+// read the same record in two ways.
 func (s Settings) Mark(guarded bool) string {
 	return fmt.Sprintf("holdfast/1 hash=xxh64 partitions=%d grace=%s guarded=%t", s.Partitions, s.Grace, guarded)
 }
@@ -68,7 +68,7 @@ func markFields(mark string) map[string]string {
 	return fields
 }
 
-// Mismatch says what differs, and what to do about it.
+// Mismatch returns an [ErrMismatch] that names each difference, and its remedy.
 func (s Settings) Mismatch(mark string, guarded bool) error {
 	theirs, ours := markFields(mark), markFields(s.Mark(guarded))
 	var what []string

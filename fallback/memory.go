@@ -17,10 +17,10 @@ import (
 // they would over Redis. It starts empty, so the namespaces in it are new and have no Grace at
 // first.
 //
-// Its clock is [time.Now], and it can be made to fail over, so a test can run through a crash of
+// Its clock is [time.Now], and it can be made to fail over. So a test can run through a crash of
 // the store in a synctest bubble.
 type Memory struct {
-	mu        sync.Mutex               // protects what follows, and every namespace's state
+	mu        sync.Mutex               // protects the fields below, and every namespace's state
 	server    int                      // which server process this is; Restore starts another
 	name      string                   // of that process
 	openings  bool                     // sessions count once all replicas have them
@@ -35,7 +35,7 @@ type memorySpace struct {
 	settings Settings
 	secrets  string // that the processes know: they outlive the loss of the table
 	sessions Sessions
-	opened   map[string]Member // what all replicas have of a session, where openings count so
+	opened   map[string]Member // the entries that all replicas have, if openings is set
 	parts    []Partition
 	results  memoryResults
 }
@@ -45,9 +45,9 @@ func NewMemory() *Memory {
 	return &Memory{name: memoryName(0), spaces: make(map[string]*memorySpace), listeners: make(map[[2]string]*listener)}
 }
 
-// OpenOnReplicas makes the namespaces that are made from now on such in which a session counts once
-// all replicas have it: what Restore puts in the place of the state may lack renewals, but no
-// session. See Rounder.Openings.
+// OpenOnReplicas says that in namespaces that are made from now on a session counts once all
+// replicas have it. So a state that Restore brings back may lack renewals, but no session. See
+// Rounder.Openings.
 func (a *Memory) OpenOnReplicas() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,7 +114,7 @@ func (a *Memory) moment(grace time.Duration) Moment {
 	return Moment{Now: now.UnixMilli(), Server: a.name, Process: a.name, Grace: grace.Milliseconds()}
 }
 
-// check refuses settings that no arbiter can serve.
+// Check refuses settings that no arbiter can serve.
 func (s Settings) Check() error {
 	switch {
 	case s.Namespace == "" || len(s.Namespace) > 128:
@@ -144,7 +144,8 @@ type memory struct {
 
 func (n *memory) moment() Moment { return n.arbiter.moment(n.Grace()) }
 
-// agree heeds what the table of sessions has told. A call is one step, so none is on its way.
+// agree heeds the length of Grace in the answer of the table of sessions. A call is one step, so
+// none is on its way.
 func (n *memory) agree(r Renewal, stated Terms) {
 	if n.settings.Lease > 0 {
 		if use := n.agreement.Told(r, stated, true); use != n.agreement.Uses {
@@ -418,8 +419,8 @@ func (n *memory) Listen(ctx context.Context, session string, handle func(Message
 	}), nil
 }
 
-// maxUndelivered bounds what a listener keeps for a slow handler; beyond it messages are lost, and
-// a Gap says so.
+// maxUndelivered bounds the queue of a listener with a slow handler. Beyond it messages are lost,
+// and a Gap says so.
 const maxUndelivered = 4096
 
 // listener decouples a handler from the mutex under which messages arise.
@@ -445,7 +446,7 @@ func (l *listener) put(m Message) {
 	}
 }
 
-// gap loses what is queued.
+// gap drops the queued messages, and leaves a Gap.
 func (l *listener) gap() {
 	l.mu.Lock()
 	l.queue = nil

@@ -40,7 +40,7 @@ func attachMemory(t *testing.T, m *fallback.Memory) fallback.Namespace {
 	return n
 }
 
-// A test of another program may crash the store in a bubble, where time is what the bubble says.
+// A test of another program may crash the store in a bubble, in the bubble's time.
 func TestMemoryInABubble(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()

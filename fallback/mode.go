@@ -7,8 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Mode is what a hold of a key lets its holder do, and so which other holds of the key it stands
-// beside. The zero Mode is exclusive: it stands beside none.
+// A Mode is the way in which a hold shares its key: it decides which other holds of the key it
+// stands beside. The zero Mode is exclusive: it stands beside none.
 type Mode struct {
 	Kind ModeKind
 	N    uint32 // Permits: so many
@@ -20,7 +20,7 @@ type Mode struct {
 	Block string
 }
 
-// A ModeKind is what a Mode is.
+// A ModeKind is the kind of a Mode.
 type ModeKind byte
 
 // The kinds of modes.
@@ -37,8 +37,8 @@ const (
 )
 
 // The name of a hold says its mode. An exclusive one has the key as its name. Any other has a name
-// of its own, which begins with the key: so two holds of one name exclude each other, as ever, and
-// only what grants a hold looks at the key's other names.
+// of its own, which begins with the key: so two holds of one name exclude each other, as ever. Only
+// the grant of a hold looks at the key's other names.
 //
 //	key NUL mode holder NUL 0xff
 //
@@ -62,9 +62,9 @@ func IsName(name string) bool {
 	return spec != ""
 }
 
-// SharedName is the name of a shared hold of the key. Each process uses holders of its own, 1 to
-// MaxHolder letters, digits and slashes, and another one for each hold that it has of the key at
-// the same time.
+// SharedName is the name of a shared hold of the key. A holder is 1 to MaxHolder letters, digits
+// and slashes. Each process uses holders of its own, and another one for each hold that it has of
+// the key at the same time.
 func SharedName(key, holder string) string { return key + "\x00s" + holder + nameEnd }
 
 // DowngradedName is the name of a hold for a holder that has the key's exclusive one. See

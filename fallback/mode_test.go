@@ -65,8 +65,8 @@ func TestMode_Beside(t *testing.T) {
 	}
 }
 
-// TestLock_Downgraded checks that a session that has the exclusive hold is let in as a reader,
-// before those that wait, and that no other is while it has both.
+// TestLock_Downgraded checks that a session with the exclusive hold is let in as a reader, before
+// those that wait. No other is while it has both.
 func TestLock_Downgraded(t *testing.T) {
 	l := newLab(t)
 	s, d := fallback.SharedName, fallback.DowngradedName
@@ -122,9 +122,9 @@ func TestLock_Behind(t *testing.T) {
 	locked(s("k", "e"), "e", fallback.Granted, false)
 }
 
-// TestLock_Block checks that a holder that has permits of a block is let in with fewer of it,
-// before those that wait, also where there are no others, and that the rest is free when it has
-// given the larger hold back.
+// TestLock_Block checks that a holder of permits of a block is let in with fewer of it. It comes
+// before those that wait, also where there are no others. The rest is free when it has given the
+// larger hold back.
 func TestLock_Block(t *testing.T) {
 	l := newLab(t)
 	b := func(n uint32, holder string, number uint64) string {
@@ -146,7 +146,7 @@ func TestLock_Block(t *testing.T) {
 	l.Unlock(l.now, b(8, "a", 1), id("a", 1), l.send)
 	locked(b(5, "b", 1), "b", 1, fallback.Granted)
 	locked(b(2, "a", 2), "a", 2, fallback.Held)
-	locked(b(4, "a", 1), "a", 5, fallback.Held) // no part of what a has
+	locked(b(4, "a", 1), "a", 5, fallback.Held) // no part of a's hold
 	l.Unlock(l.now, b(3, "a", 1), id("a", 3), l.send)
 	locked(b(2, "a", 2), "a", 2, fallback.Granted)
 	locked(b(4, "a", 1), "a", 5, fallback.Held)

@@ -61,10 +61,10 @@ func (p *Partition) enterNames() {
 	}
 }
 
-// inTheWay returns the names of the holds that one of a name must not be granted beside: the one
-// that has that name; and those of the key's other names, of modes that do not let it in, in the
-// order in which they came, an exclusive one first. The exclusive hold of the session itself is not
-// in the way of a Downgraded one.
+// inTheWay returns the names of the holds that a hold of the name must not be granted beside: the
+// hold of that name; and holds of the key's other names with modes that do not let it in. These are
+// in order of arrival, an exclusive one first. The exclusive hold of the session itself is not in
+// the way of a Downgraded one.
 func (p *Partition) inTheWay(name, session string) (names []string) {
 	if _, held := p.Rows[name]; held {
 		names = append(names, name)
@@ -108,8 +108,8 @@ func (p *Partition) before(key, spec, session string) bool {
 	return slices.ContainsFunc(p.Names[key], func(s string) bool { return mine.Shrinks(modeOf(s)) })
 }
 
-// otherSize returns the number of permits that a hold in the way says, 0 if it is that of the name,
-// or one of them is no Permits.
+// otherSize returns the key's number of permits by the first hold in the way with another number
+// than the name has. It is 0 if there is none: it looks at Permits only.
 func otherSize(name string, way []string) uint32 {
 	_, mine := Split(name)
 	for _, w := range way {

@@ -9,19 +9,19 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// An observer judges by its own clock what a store without a clock has. A record tells that
-// something began or goes on by a beat: a number that changes with each renewal, and with each
-// Grace. For as long as an observer sees the same beat, it counts, from its first look at it, by
-// its own monotonic clock. What it concludes takes effect by a compare-and-set on the record with
-// that beat.
+// An observer judges by its own clock the sessions and Graces of a store without a clock. A record
+// tells that something began or goes on by a beat: a number that changes with each renewal, and
+// with each Grace. For as long as an observer sees the same beat, it counts, from its first look at
+// it, by its own monotonic clock. Its conclusion takes effect by a compare-and-set on the record
+// with that beat.
 //
-// That is safe: what was acknowledged to a session was executed before the look, so it was sent
-// before. Only the rates of clocks matter, which Margin allows for. Rules and guards are in
-// internal/model (Observed).
+// That is safe: a renewal that was acknowledged to a session was executed before the look, so it
+// was sent before. Only the rates of clocks matter, which Margin allows for. Rules and guards are
+// in internal/model (Observed).
 type observer struct {
 	began time.Time // of its clock
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	seen  map[string]sighting
 	first int64 // look at the table of sessions; 0: none yet
 }
@@ -41,9 +41,9 @@ func (o *observer) now() int64 { return o.began.UnixMilli() + time.Since(o.began
 // A span is when a look was made, by the observer's clock: it was sent at from, and answered at to.
 type span struct{ from, to int64 }
 
-// see returns since when a thing has had a beat. older says that it has had a later one: the
-// store has older data. Of a look that was sent before a later beat was seen that says nothing.
-// The count begins anew with an older beat as well: its session may have ended before the loss.
+// see returns since when a thing has had a beat. older says that it has had a later one: the store
+// has older data. That is not so of a look that was sent before the later beat was seen. The count
+// begins anew with an older beat as well: its session may have ended before the loss.
 func (o *observer) see(thing string, beat int64, at span) (since int64, older bool) {
 	x, ok := o.seen[thing]
 	switch {
@@ -155,10 +155,9 @@ func (o *observer) grace(key string, g storedGrace, at span) (end int64) {
 	return x.since + g.Length
 }
 
-// graceAfter returns what is to be stored of a record's Grace that ends at end, where was was
-// stored of one that ended at wasEnd. anew says that the server is another one: then it is
-// another Grace, though this process may have seen the one before just now. Others have counted
-// that one for longer.
+// graceAfter returns the storedGrace of a record's Grace that ends at end. was is the stored one,
+// and ended at wasEnd. anew says that the server is another one: then it is another Grace, though
+// this process may have seen the one before just now. Others have counted that one for longer.
 func (o *observer) graceAfter(key string, was storedGrace, wasEnd, end, now int64, anew bool) storedGrace {
 	switch {
 	case end == 0:

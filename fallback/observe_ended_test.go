@@ -51,7 +51,7 @@ func tries(t *testing.T, n fallback.Namespace, session string, times int) (err e
 	return err
 }
 
-// A process that runs removes what others leave.
+// A process that runs removes the sessions that others leave.
 func TestObserver_RenewalsSweep(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

@@ -178,8 +178,8 @@ func TestObserver_AFailoverInGraceBeginsAnother(t *testing.T) {
 	})
 }
 
-// A session that has ended is dead in the end also where the store has lost its last renewals, for
-// the processes that have seen them.
+// A session that has ended is dead in the end, also for processes that have seen renewals that the
+// store has lost.
 func TestObserver_ASessionOfOlderDataDies(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()
@@ -224,7 +224,7 @@ func TestDurable_FormatsWhatIsUsed(t *testing.T) {
 	})
 }
 
-// Keys that an operator deletes are what a durable store cannot lose. Processes at work notice.
+// A durable store loses only keys that an operator deletes. Processes at work notice.
 func TestDurable_AStoreThatWasEmptiedIsInGrace(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

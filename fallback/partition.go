@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Moment is what the arbiter knows when it executes an operation: the only way in which time and
+// A Moment is the arbiter's knowledge when it executes an operation: the only way in which time and
 // the outside world reach the transitions.
 type Moment struct {
 	Now    int64  // the server's clock, Unix milliseconds
@@ -29,7 +29,7 @@ func (m Moment) renamed(process string) bool {
 	return m.Process != "" && m.Process == process && !m.Successor
 }
 
-// A Partition is the record of one partition with its rows: what is lost or kept as one. The zero
+// A Partition is the record of one partition with its rows. They are lost or kept as one. The zero
 // Partition is one that the server has lost. Its methods are the transitions of the protocol; they
 // are deterministic, and an arbiter runs each of them atomically. The messages that a transition
 // causes are handed to send, which may be nil.
@@ -117,7 +117,7 @@ func (p *Partition) Refuses(m Moment) error {
 	return nil
 }
 
-// What is to be looked at after an error of Refuses.
+// The remedies in the errors of Refuses.
 const (
 	ClockSetting = "the server's clock is years ahead of the record: set it, or delete the namespace's keys if it is right"
 	EpochSetting = "a partition has no epochs left: delete the namespace's keys while no process uses it"
@@ -276,7 +276,7 @@ func (p *Partition) evict(key string, hold Identity) {
 	}
 }
 
-// forget removes what a session has in the key's queue.
+// forget removes a session's requests from the key's queue.
 func (p *Partition) forget(key, session string) {
 	if session != "" {
 		p.unqueue(key, func(w Waiter) bool { return w.Session == session })

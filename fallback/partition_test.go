@@ -41,7 +41,7 @@ func (l *lab) pass(d time.Duration) { l.now.Now += d.Milliseconds() }
 
 func (l *lab) send(session string, m fallback.Message) { l.sent = append(l.sent, sent{session, m}) }
 
-// messages returns what was sent since the last time.
+// messages returns the messages sent since the last call.
 func (l *lab) messages() []sent {
 	s := l.sent
 	l.sent = nil
@@ -98,7 +98,7 @@ var operations = map[string]func(l *lab) any{
 	"ReclaimOwner":   func(l *lab) any { return l.ReclaimOwner(l.now, "me", l.Epoch).Verdict },
 }
 
-// What may happen in which state, and the verdicts. I7 is the lower half.
+// The transitions of each state, and the verdicts. I7 is the lower half.
 func TestEachStateAllowsWhatItShould(t *testing.T) {
 	states := map[string]func(l *lab){
 		"Shared":         func(*lab) {},
@@ -330,7 +330,7 @@ func TestEpochIsTheClockOrOneMore(t *testing.T) {
 	}
 }
 
-// I2, with the clock as the only witness: the record is gone, and what it granted is not known any
+// I2, with the clock as the only witness: the record is gone, and its grants are not known any
 // more.
 func TestTokensRiseOverTheLossOfTheRecord(t *testing.T) {
 	l := newLab(t)

@@ -16,7 +16,7 @@ var (
 	// ErrFull: the server has no room for more, such as at its memory limit. It is an ErrRefused:
 	// existing locks stay, and new ones are refused, until an operator makes room.
 	ErrFull = fmt.Errorf("%w: no room", ErrRefused)
-	// ErrDenied: the server does not let this process in, or do what it asks: a password, a
+	// ErrDenied: the server does not let this process in, or refuses its command: a password, a
 	// permission. A permission that is missing is an ErrRefused, too; a password may be right again
 	// soon.
 	ErrDenied = errors.New("denied")
@@ -79,7 +79,7 @@ type Row struct {
 	Token Token // the first of its block; it never changes under the hold (rule 16)
 }
 
-// A Record is what an answer tells about a partition.
+// A Record is the state of a partition in an answer.
 type Record struct {
 	Owner   string        // session; empty without an owner
 	Epoch   uint32        // rises with every transition
@@ -87,7 +87,7 @@ type Record struct {
 	Revoked bool          // the owner was asked to demote
 }
 
-// Verdict is what an operation decided.
+// Verdict is the decision of an operation.
 type Verdict uint8
 
 // Verdicts.

@@ -18,10 +18,10 @@ import (
 // has the method of an [Adviser] is asked by its namespaces.
 type Records interface {
 	// Open makes the store ready, and is called by each Attach: it checks settings, and creates
-	// what is missing. Errors are those of [Arbiter.Attach].
+	// missing parts. Errors are those of [Arbiter.Attach].
 	Open(ctx context.Context) error
 
-	// Load reads the records of some keys, each as it is at a moment during the call, and with
+	// Load reads the records of some keys, each as it is at a moment during the call. A record has
 	// every Swap of it that was acknowledged before the call. The moments may be different ones: no
 	// operation compares two records of one Load. All are of the server that the Look names. Values
 	// are in the order of the keys.
@@ -34,11 +34,11 @@ type Records interface {
 	// which tells it of each.
 	Swap(ctx context.Context, server string, changes []Change) (done []bool, err error)
 
-	// Close ends what one Open began. A Swap that was given up may still be executed.
+	// Close ends the work that one Open began. A Swap that was given up may still be executed.
 	Close() error
 }
 
-// A Look is what [Records.Load] returns.
+// A Look is the answer of [Records.Load].
 type Look struct {
 	// Now is the store's clock, in Unix milliseconds. It was read during the call. It counts for
 	// nothing with [RecordsOptions.NoClock].
@@ -63,15 +63,15 @@ type Versioned struct {
 	Value   []byte
 }
 
-// A Change is what [Records.Swap] is to write.
+// A Change is a record for [Records.Swap] to write.
 type Change struct {
 	Key     string
 	Version string // that the record must have; empty: there must be none
 	Value   []byte
 }
 
-// A Viewer is a Records of which a record can be read without Open, which makes what is missing: a
-// program that observes may have been given another store than the application's.
+// A Viewer is a Records that can read a record without Open, which creates missing parts: a program
+// that observes may have been given another store than the application's.
 type Viewer interface {
 	// View reads a record, and changes nothing. It is nil where there is none, also if Open has
 	// made nothing there. Errors are those of Open and Load.
@@ -84,10 +84,10 @@ type Messenger interface {
 	// Send sends messages, and may lose any.
 	Send(ctx context.Context, all []Mail) error
 
-	// Receive hands the texts that are sent to the channels to handle, one at a time and in order,
-	// from a goroutine of its own, until stop is called. It calls lost where texts may be missing.
-	// It returns once it is in force. stop waits for a running handle, and may be called more than
-	// once.
+	// Receive hands the texts that are sent to the channels to handle, one at a time and in order.
+	// It does so in a goroutine of its own, until stop is called. It calls lost where texts may be
+	// missing. It returns once it is in force. stop waits for a running handle, and may be called
+	// more than once.
 	Receive(ctx context.Context, channels []string, handle func(text string), lost func()) (stop func(), err error)
 }
 
@@ -100,20 +100,20 @@ type Mail struct {
 // RecordsOptions are the options of [NewRecords]. The zero value is valid, and so is a nil pointer.
 type RecordsOptions struct {
 	// ColdStart says that a store without the namespace is new, rather than one that lost it,
-	// whatever [Look.Kept] is. For tests, demos and development, and for what makes a namespace
-	// before processes use it.
+	// whatever [Look.Kept] is. For tests, demos and development, and for tools that make a
+	// namespace before processes use it.
 	ColdStart bool
 
-	// Durable says that the store never loses what it has acknowledged, and that a Load has every
-	// Swap that was acknowledged before it, whichever of its members fail: [Durable]. Nothing is
-	// written for a partition before it is first used. A namespace that is missing begins with
-	// Grace, as its records may have been deleted: see ColdStart.
+	// Durable says that the store never loses an acknowledged write, whichever of its members fail:
+	// [Durable]. A Load has every Swap that was acknowledged before it. Nothing is written for a
+	// partition before it is first used. A namespace that is missing begins with Grace, as its
+	// records may have been deleted: see ColdStart.
 	Durable bool
 
-	// Deposable says that a server of the store may go on after another one has taken its place,
-	// and that only its writes wait for replicas, if anything does. Then that a session is dead
-	// counts once a write has told the replicas. It counts for nothing in a durable store, of which
-	// each Load has what any member has acknowledged.
+	// Deposable says that a server of the store may go on after another one has taken its place.
+	// Only its writes wait for replicas, if anything does. Then a session's death counts once a
+	// write has told the replicas. Deposable counts for nothing in a durable store: its Load has
+	// all acknowledged writes, of any member.
 	Deposable bool
 
 	// NoClock says that the store has no clock that could be read in the same step as a record.
@@ -269,7 +269,8 @@ func compareClocks(theirs, ours time.Time) error {
 }
 
 // format makes the records of all partitions, unless the store is durable, and then the table with
-// the mark. If the mark is missing, the next process starts over, and what exists stays as it is.
+// the mark. If the mark is missing, the next process starts over, and existing records stay as they
+// are.
 func (n *recordsSpace) format(ctx context.Context, how formatting) error {
 	var left []uint32
 	for i := range uint32(n.settings.Partitions) {

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
-// Records without a clock, and durable ones, answer as a Memory does but for what is here. Their
-// processes judge by what they have seen, so all of them look at all there is after each step: then
-// each has seen a change when it was made.
+// Records without a clock, and durable ones, answer as a Memory does but for the differences here.
+// Their processes judge by their own looks, so all of them look at all records after each step:
+// then each has seen a change when it was made.
 
 // seenSince is a beat, and when the processes have seen it first, in Unix milliseconds.
 type seenSince struct{ beat, at int64 }
@@ -97,8 +97,8 @@ func (x *pair) grace(thing string, s fallback.Stored, end *int64) {
 	}
 }
 
-// bear gives the Memory the epoch of partitions that have no record in a durable store: the one at
-// which the namespace was made, or, if it was emptied, that of the end of its Grace.
+// bear gives the Memory the epoch of partitions that have no record in a durable store: that of the
+// namespace's making, or, if it was emptied, that of the end of its Grace.
 func (x *pair) bear() {
 	if !x.opts.Durable {
 		return
@@ -115,8 +115,8 @@ func (x *pair) bear() {
 	})
 }
 
-// injureDurable empties the store, deletes a partition's record, or puts older data there. What a
-// Memory has of before is of another server then, so no copy of before is put back after it.
+// injureDurable empties the store, deletes a partition's record, or puts older data there. A
+// Memory's earlier data is of another server then, so no earlier copy is put back after it.
 func (x *pair) injureDurable() {
 	p := x.rand.Uint32N(2)
 	key := fmt.Sprint("ns/p", p)

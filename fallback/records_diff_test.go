@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// The same operations and the same injuries happen to a Memory and to records, at the same moments,
-// and must lead to the same answers and messages.
+// A pair is a Memory and records. The same operations and injuries happen to both at the same
+// moments, and must lead to the same answers and messages.
 type pair struct {
 	rand    *rand.Rand
 	memory  *fallback.Memory
@@ -84,7 +84,7 @@ func (x *pair) both(what string, session string, ask func(fallback.Namespace) (a
 	x.log = append(x.log, fmt.Sprintf("%s: %+v, %v", what, m, err))
 }
 
-// same is both for what is not logged. It returns the Memory's answer.
+// same is both without a line in the log. It returns the Memory's answer.
 func (x *pair) same(what string, session string, ask func(fallback.Namespace) (any, error)) (any, error) {
 	process := 0
 	if session == "c" {
@@ -103,7 +103,7 @@ func (x *pair) identity() fallback.Identity {
 	return id(choice(x, pairSessions...), 1+x.rand.Uint64N(2))
 }
 
-// present is what Memory has.
+// present returns the Memory's record and rows of a partition.
 func (x *pair) present(ctx context.Context, p uint32) (fallback.Record, map[string]fallback.Row) {
 	all, _ := x.spaces[0][0].(fallback.Lister).Rows(ctx, []uint32{p})
 	r, _ := x.spaces[0][0].Load(ctx, p)
@@ -279,7 +279,7 @@ func answerAsMemory(t *testing.T, opts *fallback.RecordsOptions) {
 	if !testing.Short() {
 		takes.Seconds(t)
 		if runs = 150; *opts != (fallback.RecordsOptions{}) {
-			runs = 30 // of which most have five calls in a step
+			runs = 30 // most options have five calls in a step
 		}
 	}
 	for seed := range uint64(runs) {

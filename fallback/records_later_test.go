@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Members that a later version has put into records survive what this one writes there.
+// Members that a later version has put into records survive the writes of this one.
 func TestRecords_KeepWhatALaterVersionAdds(t *testing.T) {
 	for name, opts := range map[string]*fallback.RecordsOptions{"clock": {}, "NoClock": {NoClock: true}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 // A ledger is a store of records in memory, which can be made to fail over as a Memory can.
 type ledger struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	servers int
 	records map[string]fallback.Versioned
 	writes  int

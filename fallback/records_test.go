@@ -64,7 +64,7 @@ func TestRecordsConform_EachRecordAtAMomentOfItsOwn(t *testing.T) {
 	}
 }
 
-// Arbiters with observers are processes of their own: each has seen what it has seen.
+// Arbiters with observers are processes of their own: each has its own sightings.
 func TestRecordsConform_ByObserversClocks(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -246,7 +246,7 @@ func raceOfLocks(t *testing.T, naive bool) (both []string) {
 	return both
 }
 
-// I1, I7: what was read from one server is not written to another one.
+// I1, I7: a record that was read from one server is not written to another one.
 func TestRecords_NoTwoHoldersOverAFailover(t *testing.T) {
 	if both := raceOfLocks(t, false); len(both) > 0 {
 		t.Errorf("two holders in the orders %v", both)
@@ -256,8 +256,8 @@ func TestRecords_NoTwoHoldersOverAFailover(t *testing.T) {
 	}
 }
 
-// A server that was deposed may read what it cannot write. That a session is dead counts once it is
-// written.
+// A server that was deposed may read without being able to write. A session's death counts once it
+// is written.
 func TestRecords_ADeposedServerDeclaresNobodyDead(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		for _, deposable := range []bool{true, false} {
@@ -283,7 +283,7 @@ func TestRecords_ADeposedServerDeclaresNobodyDead(t *testing.T) {
 	})
 }
 
-// left returns what is left of Grace in partition 0, and in the table of sessions.
+// left returns the time left of Grace in partition 0, and in the table of sessions.
 func left(t *testing.T, n fallback.Namespace) [2]time.Duration {
 	t.Helper()
 	r, err := n.Load(t.Context(), 0)
@@ -419,7 +419,7 @@ func TestRecords_ACallThatWasGivenUpIsOnItsWay(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute + time.Second)
-		opens() // by now what the first call had asked for is forgotten
+		opens() // by now the Grace that the first call had asked for is forgotten
 		renew()
 		renew()
 		if !opens() {

@@ -18,10 +18,10 @@ func CheckSizes(changes []Change, limit int) error {
 	return nil
 }
 
-// TooLarge is the error of a [Records.Swap] of which a record is larger than the store takes: the
-// largest one is refused, and the others are tried again without it. limit names what it is larger
-// than. More partitions make records of partitions smaller, and leave the table of sessions, which
-// is one record, as it is.
+// TooLarge is the error of a [Records.Swap] with a record that is larger than the store takes: the
+// largest one is refused, and the others are tried again without it. limit names the size that it
+// exceeds. More partitions make records of partitions smaller, and leave the table of sessions,
+// which is one record, as it is.
 func TooLarge(changes []Change, limit string) error {
 	x := slices.MaxFunc(changes, func(a, b Change) int { return cmp.Compare(len(a.Value), len(b.Value)) })
 	if strings.HasSuffix(x.Key, "/s") {
@@ -40,8 +40,8 @@ type sizeError struct {
 
 func (e *sizeError) Unwrap() error { return e.error }
 
-// perChange returns what the error of a Swap of changes says of each of them, if it does: that one
-// is too large is of that one.
+// perChange returns the errors of the single changes of a Swap, if err has these. A sizeError is
+// that of the change that is too large.
 func perChange(err error, changes []Change) (some *SwapError, ok bool) {
 	if errors.As(err, &some) {
 		return some, true
@@ -61,7 +61,7 @@ func perChange(err error, changes []Change) (some *SwapError, ok bool) {
 
 var errFull = fmt.Errorf("%w: there are too many sessions for this store", ErrRefused)
 
-// A roomError is an [ErrWait]: the table of sessions is too large, and may get smaller when this
+// A roomError is an [ErrWait]: the table of sessions is too large. It may get smaller when this
 // process has seen it for long enough to know which of them have ended.
 type roomError struct{ error }
 

@@ -9,11 +9,11 @@ import (
 	"sync"
 )
 
-// A durable store has no record of a partition that was never changed, so a record that is missing
-// may never have been there, or was deleted: then processes may hold what was in it. The table of
+// A durable store has no record of a partition that was never changed. So a record that is missing
+// may never have been there, or was deleted: then processes may hold keys in it. The table of
 // sessions tells the two apart. It has a bit for each partition that has a record
-// ([Sessions.Made]). The record is written first, and what is in it counts when the bit is set. So
-// a bit says that there was a record. Rules and guards are in internal/model (Emptied).
+// ([Sessions.Made]). The record is written first, and its content counts when the bit is set. So a
+// bit says that there was a record. Rules and guards are in internal/model (Emptied).
 
 // errAbsent: there is no record of a partition. errUntold: there is one, and this process does not
 // know that the table tells that.
@@ -22,17 +22,17 @@ var (
 	errUntold = errors.New("fallback: a record that the table of sessions may not tell of")
 )
 
-// knowledge is what a call knows of a partition in a durable store.
+// knowledge is a call's knowledge of a partition in a durable store.
 type knowledge struct {
-	asked   bool       // the table was asked what the partition is without a record
+	asked   bool       // the table was asked about the partition without a record
 	as      *Partition // and it is this, where nil is a lost one
 	told    bool       // the table tells that there was a record
 	created bool       // the call's last try began without a record
 }
 
-// enter returns what a partition is that was loaded: as is the one that has no record yet. An error
-// says what has to be learnt before. has says that this process has seen that the table tells of
-// the record.
+// enter returns the state of a loaded partition that has no record yet. It is nil if the partition
+// has a record, or is lost. An error is for learn, which has to come first. has says that this
+// process has seen that the table tells of the record.
 func (k *knowledge) enter(p *Partition, has bool) (as *Partition, err error) {
 	k.created = p.Server == ""
 	switch {
@@ -48,8 +48,8 @@ func (k *knowledge) enter(p *Partition, has bool) (as *Partition, err error) {
 	return nil, nil
 }
 
-// learn asks the table of sessions about partitions of which the call knew too little, and tells it
-// of those that have a record now. It returns which are to be run again.
+// learn asks the table of sessions about the partitions without a record, and tells it of those
+// that have a record now. It returns the indices of those to be run again.
 func (n *recordsSpace) learn(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error) (again []int) {
 	var absent, there []int
 	var numbers []uint32
@@ -92,11 +92,11 @@ func (n *recordsSpace) learn(ctx context.Context, parts []uint32, left []int, kn
 	return again
 }
 
-// without returns what a partition is that has no record; nil: lost.
+// without returns the state of a partition that has no record; nil: lost.
 //
-// One that never had a record is in Grace while the table of sessions is, and else Shared, at the
-// epoch at which the namespace was made, which the table tells. If that is another one than when
-// this process attached or saw a Grace of the table, the partition is missing because it was lost.
+// One that never had a record is in Grace while the table of sessions is. Else it is Shared, at the
+// epoch in the table that the namespace was made at. If that is another one than when this process
+// attached or saw a Grace of the table, the partition is missing because it was lost.
 func (n *recordsSpace) without(s *Sessions, number uint32) *Partition {
 	switch {
 	case hasBit(s.Made, number):
@@ -110,13 +110,13 @@ func (n *recordsSpace) without(s *Sessions, number uint32) *Partition {
 	}
 }
 
-// made is what this process knows of [Sessions.Made].
+// made is this process's knowledge of [Sessions.Made].
 type made struct {
 	turn chan struct{} // of the call that writes it, for all that wait
 
-	mu   sync.Mutex      // protects what follows
+	mu   sync.Mutex      // protects the fields below
 	bits []byte          // as the table had them last
-	want map[uint32]bool // what is to be told
+	want map[uint32]bool // partitions that the table has yet to tell of
 }
 
 func newMade() made { return made{turn: make(chan struct{}, 1), want: make(map[uint32]bool)} }
@@ -131,7 +131,7 @@ func withBit(bits []byte, i uint32) []byte {
 	return bits
 }
 
-// saw notes what the table tells.
+// saw notes the bits of the table.
 func (x *made) saw(bits []byte) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

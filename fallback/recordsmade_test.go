@@ -57,7 +57,7 @@ func TestDurable_ADeletedRecordIsInGrace(t *testing.T) {
 	}
 }
 
-// A record is written before the table tells of it, so a partition that another process uses for
+// A record is written before the table tells of it. So a partition that another process uses for
 // the first time is not taken for lost.
 func TestDurable_ANewRecordIsNotTakenForLost(t *testing.T) {
 	for seed := range uint64(300) {
@@ -85,8 +85,8 @@ func TestDurable_ANewRecordIsNotTakenForLost(t *testing.T) {
 	}
 }
 
-// A lock in a record that the table does not tell of is not granted yet. What has not been told is
-// told by the next call, of any process.
+// A lock in a record that the table does not tell of is not granted yet. The next call, of any
+// process, has the table tell of it.
 func TestDurable_ALockIsGrantedWhenItsRecordIsToldOf(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()
@@ -112,7 +112,7 @@ func TestDurable_ALockIsGrantedWhenItsRecordIsToldOf(t *testing.T) {
 	})
 }
 
-// What processes that share an arbiter tell the table at the same time is one write.
+// Processes that share an arbiter tell the table of new records in one write.
 func TestDurable_RecordsAreToldOfTogether(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		l := newLedger()

@@ -191,7 +191,8 @@ func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, 
 }
 
 // partitions runs a transition on those of some partitions which left has. A partition without a
-// record was lost, unless know says otherwise, and what is only known is not written.
+// record was lost, unless know says otherwise. If f leaves one that know has as it is, no record is
+// written.
 func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error, f func(i int, m moment, p *Partition, send Sender)) {
 	all := make([]attempt, len(left))
 	for k, i := range left {
@@ -264,7 +265,7 @@ func (n *recordsSpace) onTable(ctx context.Context, confirmed *bool, f func(m mo
 			n.secrets.Store(&s.Secrets)
 		}
 		if s.GraceEnd != 0 {
-			n.born.Store(s.Born) // what this process has is reclaimed by its end, or over
+			n.born.Store(s.Born) // this process's holds are reclaimed by its end, or over
 		}
 		if n.observer == nil {
 			return sessionsShape.keepUnknown(value, encodeSessions(s, storedGrace{})), nil
@@ -285,9 +286,9 @@ func (n *recordsSpace) onSessions(ctx context.Context, f func(m Moment, s *Sessi
 }
 
 // onDeath is onSessions of a transition that may say that a session is dead. In a store that may be
-// deposed that counts once it is written, also if the table was without the session before: a
-// server that others have replaced may not have heard of the session, or of its renewals, and reads
-// what it could not tell its replicas.
+// deposed the death counts once it is written, also if the table was without the session before. A
+// deposed server may not have heard of the session, or of its renewals. It also reads writes that
+// it could not tell its replicas.
 func (n *recordsSpace) onDeath(ctx context.Context, f func(m Moment, s *Sessions) (dead bool)) error {
 	for {
 		lost, confirmed := false, false
@@ -327,7 +328,7 @@ func byPartition[T any](all []T, partition func(T) uint32) (parts []uint32, of [
 type recordsLengths struct {
 	now atomic.Int64 // the agreement's Uses
 
-	mu        sync.Mutex // protects what follows, and changes of now
+	mu        sync.Mutex // protects the fields below, and changes of now
 	agreement Agreement
 	calls     map[int64]int       // on their way, by the Grace that they go by
 	late      map[int64]time.Time // until then calls may be executed that were given up, by their Grace
@@ -366,8 +367,8 @@ func (l *recordsLengths) begin() (grace int64, done func(sure bool)) {
 	}
 }
 
-// state returns what a renewal states. told is to be called with its answer, or with the zero
-// Renewal when it has failed.
+// state returns the Terms that a renewal states. told is to be called with its answer, or with the
+// zero Renewal when it has failed.
 func (l *recordsLengths) state(own bool) (t Terms, told func(Renewal)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

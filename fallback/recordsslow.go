@@ -9,7 +9,7 @@ import (
 
 // slowness is how long calls of a store took of late.
 type slowness struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	took [64]time.Duration
 	n    int // of all calls
 }
@@ -21,8 +21,8 @@ func (x *slowness) note(d time.Duration) {
 	x.n++
 }
 
-// advice returns what to say of a store of which one call in ten takes longer than half of what a
-// call has by the default options, which is a tenth of SessionTTL. lease is SessionTTL + Margin.
+// advice returns advice if one call of the store in ten takes longer than half of its time. By the
+// default options, a call has a tenth of SessionTTL. lease is SessionTTL + Margin.
 func (x *slowness) advice(lease time.Duration) []string {
 	x.mu.Lock()
 	took := slices.Clone(x.took[:min(x.n, len(x.took))])

@@ -14,9 +14,9 @@ type SwapError struct {
 
 func (e *SwapError) Error() string { return errors.Join(e.Errs...).Error() }
 
-// Swapped returns what a [Records.Swap] does that has written its changes in several steps: a
-// [SwapError] of what done and errs tell, if some failed, and the others were written, or may have
-// been, or met a process that was faster.
+// Swapped returns the results of a [Records.Swap] that has written its changes in several steps.
+// The error is a [SwapError] of done and errs if some changes failed, and others were written, may
+// have been, or met a faster process.
 func Swapped(done []bool, errs []error) ([]bool, error) {
 	err := errors.Join(errs...)
 	if err == nil {

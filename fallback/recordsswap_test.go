@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/virtual"
 )
 
-// halving is a store of which the next Swap, of four changes, does one of them, does not know of
-// another, loses a third to another process, and does not send the last.
+// halving is a store that does half of its next Swap, of four changes. It writes the first, does
+// not know of the second, loses the third to another process, and does not send the last.
 type halving struct {
 	*ledger
 	next bool
@@ -31,8 +31,7 @@ func (h *halving) Swap(ctx context.Context, server string, changes []fallback.Ch
 	return fallback.Swapped([]bool{done[0], false, false, false}, []error{nil, errCut, nil, fmt.Errorf("%w: no connection", fallback.ErrNotSent)})
 }
 
-// A record of which a store does not know whether it was written leaves the other operations of a
-// call alone.
+// A record that may have been written, or not, leaves the other operations of a call alone.
 func TestRecords_ASwapThatIsHalfDone(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		store := &halving{ledger: newLedger()}
@@ -60,7 +59,7 @@ func TestRecords_ASwapThatIsHalfDone(t *testing.T) {
 	})
 }
 
-// What Swapped returns says that nothing was written only where that is so.
+// The error of Swapped says that nothing was written only where that is so.
 func TestSwapped(t *testing.T) {
 	refused := fmt.Errorf("%w: too large", fallback.ErrRefused)
 	for name, tt := range map[string]struct {

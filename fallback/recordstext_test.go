@@ -79,7 +79,7 @@ var someGrace = storedGrace{3, 4}
 func encodeP(p *Partition) []byte { return encodePartition(p, someGrace) }
 func encodeS(s *Sessions) []byte  { return encodeSessions(s, someGrace) }
 
-// withoutRounds leaves out what is of rounds, which stores of records have none of, and what is of
+// withoutRounds leaves out the fields of rounds, which stores of records have none of, and those of
 // one process.
 func withoutRounds[T any](x *T) *T {
 	switch x := any(x).(type) {
@@ -131,8 +131,7 @@ func TestRecordsText_Messages(t *testing.T) {
 	}
 }
 
-// checkKept checks that what is kept of a text changes nothing of what is known, and stays the
-// same.
+// checkKept checks that the kept members of a text change no known one, and stay the same.
 func checkKept(t *testing.T, x *shape, was, text []byte, again func([]byte) []byte) {
 	t.Helper()
 	kept := x.keepUnknown(was, text)

@@ -9,10 +9,10 @@ import (
 )
 
 // A later version may have put members into a record that this one does not know. They stay where
-// they are when this one writes the record, as long as what they are of is there: a record, a
-// session, a hold, a waiter. Texts here are JSON that was decoded before, so they are well formed.
+// they are when this one writes the record, as long as their object is there: a record, a session,
+// a hold, a waiter. Texts here are JSON that was decoded before, so they are well formed.
 
-// A shape tells what of a text is known. Nil: all of it.
+// A shape is the known part of a text. Nil: all of it is known.
 type shape struct {
 	members map[string]*shape // of an object with a name for each; nil: of any names, or a list
 	each    *shape            // then: of a member, or an element
@@ -67,8 +67,8 @@ func (x *shape) knows(name []byte) (of *shape, ok bool) {
 	return nil, false
 }
 
-// keepUnknown returns the text of a record that was another one before, with what this version does
-// not know of that.
+// keepUnknown returns the new text of a record, with those members of its old text, was, that this
+// version does not know.
 func (x *shape) keepUnknown(was, text []byte) []byte {
 	was = bytes.TrimSpace(was) // an operator may have edited it
 	if len(text) == 0 || bytes.Equal(was, text) || !x.unknown(was) {
@@ -153,7 +153,7 @@ func member(object []byte, name string) []byte {
 type members struct {
 	rest        []byte
 	named       bool
-	name, value []byte // name is what is between the quotes, and nil for an element
+	name, value []byte // name is the text between the quotes, and nil for an element
 }
 
 func enter(text []byte) members {
@@ -178,7 +178,7 @@ func (m *members) next() bool {
 	return true
 }
 
-// length returns how many bytes the value has with which a text begins.
+// length returns the number of bytes of the value at the beginning of a text.
 func length(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {

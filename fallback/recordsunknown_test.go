@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// knowing returns a text with a member that no version knows in each object: those of fixed names,
-// and those of a map, of which it is a member like others.
+// knowing returns a text with a member that no version knows in each object of fixed names. A map
+// gets none: there it is a member like others.
 func knowing(t *testing.T, x *shape, text []byte) []byte {
 	t.Helper()
 	var parts []string
@@ -33,8 +33,8 @@ func knowing(t *testing.T, x *shape, text []byte) []byte {
 	return text
 }
 
-// What a later version has put into a record is there after this one has written it, as long as it
-// has what that is of.
+// Members that a later version has put into a record are there after this one has written it, as
+// long as their object is.
 func TestRecordsText_KeepsWhatALaterVersionAdds(t *testing.T) {
 	const later = `"later"`
 	hold := func(session string, request uint64) Row { return Row{Identity: Identity{session, request}, Token: 7} }

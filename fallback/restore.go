@@ -26,11 +26,11 @@ type Claim struct {
 // Restored is the answer to one Claims.
 type Restored struct {
 	Verdicts []Verdict     // as Claims.Holds: Granted if the row is there now, else Lost
-	Grace    time.Duration // what is left of Grace; 0 outside of it
+	Grace    time.Duration // left of Grace; 0 outside of it
 	Err      error         // why there are no verdicts
 }
 
-// An Ownership is an epoch at which the caller owns a partition.
+// An Ownership is an epoch of the caller as the owner of a partition.
 type Ownership struct {
 	Partition, Epoch uint32
 }
@@ -38,6 +38,6 @@ type Ownership struct {
 // Reclaimed is the answer to one Ownership.
 type Reclaimed struct {
 	Verdict Verdict       // Granted, if the record names the caller now, else Lost
-	Grace   time.Duration // what is left of Grace; 0 outside of it
+	Grace   time.Duration // left of Grace; 0 outside of it
 	Err     error         // why there is no verdict
 }

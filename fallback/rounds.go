@@ -9,15 +9,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// A Rounder is a [Namespace] with rounds of its table of sessions, by which Grace may end early. It
-// is for stores that keep the table and the partitions on servers that fail over each by itself.
+// A Rounder is a [Namespace] with rounds of its table of sessions, which may end Grace early. It is
+// for stores that keep the table and the partitions on servers that fail over each by itself.
 // docs/protocol.md has the rules, and docs/adr/0023 the reasons.
 //
 // Renewals begin a round, tell of it, and say that a session has spoken for it: see RoundCall.
 type Rounder interface {
 	// Graces returns the names of the Graces that partitions are in, as far as they were looked at
 	// (Load, Verify), in their order. A partition has no name if it is in no Grace, or in one that
-	// began for another reason than that its server is another one.
+	// did not begin with another server.
 	Graces(ctx context.Context, partitions []uint32) []NamedGrace
 
 	// EndGraces ends Graces by their names: a partition that is not in the Grace of that name stays
@@ -41,7 +41,7 @@ type NamedGrace struct {
 	Err       error  // why that is not known
 }
 
-// An EndedGrace is what came of ending one.
+// An EndedGrace is the answer of EndGraces to one NamedGrace.
 type EndedGrace struct {
 	Ended bool // the partition was in the Grace of that name
 	Err   error
@@ -49,7 +49,7 @@ type EndedGrace struct {
 
 // A RoundCall is a session's part in the round of the table, which it sends with a renewal.
 type RoundCall struct {
-	Spoke string // the round for which this session has reclaimed all that it has
+	Spoke string // the round that this session speaks for: it has reclaimed all that it has
 
 	Begin string // begins a round of that name, which was never used before, without blanks
 	After string // if the present one has this name, "" for none
@@ -57,7 +57,7 @@ type RoundCall struct {
 	Ask bool // tell whether it is complete
 }
 
-// A Round is what the answer to a renewal tells of the round of the table.
+// A Round is the round of the table in the answer to a renewal.
 type Round struct {
 	Name     string // empty: there is none
 	Complete bool   // it was asked for, the table has all sessions, and each of them has spoken or is dead
@@ -66,7 +66,7 @@ type Round struct {
 // A SpokenRound is the round of a table. It belongs to the server that it was begun at.
 type SpokenRound struct {
 	Name   string
-	Server string // what that was called
+	Server string // the name of that one
 	Began  int64  // by its clock; a round that is older than two Graces is forgotten
 	Spoken []string
 }
@@ -110,9 +110,9 @@ func (p *Partition) GraceName() string {
 }
 
 // EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next
-// epoch is not below the one that it would have had at the end of the whole Grace: so tokens rise
-// over what this failover has lost as much as without rounds, and over what the next one loses by
-// the time between both.
+// epoch is not below the one that it would have had at the end of the whole Grace. So tokens rise
+// over those that this failover has lost as much as without rounds. They rise over those that the
+// next one loses by the time between both.
 func (p *Partition) EndGrace(m Moment, name string) bool {
 	p.enter(m)
 	if p.GraceEnd == 0 || name == "" || p.GraceName() != name && guard.GraceNamed {

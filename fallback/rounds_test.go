@@ -86,8 +86,8 @@ func TestEndGrace(t *testing.T) {
 	}
 }
 
-// TestEndGrace_OfAnOwner: the owner stays, with its epoch. That of whatever comes after it is not
-// lower than that of the end of the whole Grace, and the one after that is the next.
+// TestEndGrace_OfAnOwner: the owner stays, with its epoch. The next epoch is not lower than that of
+// the end of the whole Grace, and the one after it is one more.
 func TestEndGrace_OfAnOwner(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition

@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// A Lister is a Namespace that lists the rows of partitions, so that what crashed processes left
-// can be removed.
+// A Lister is a Namespace that lists the rows of partitions, so that those of crashed processes can
+// be removed.
 type Lister interface {
 	// Rows returns the rows of each partition by key. It need not be atomic: a row that is written
 	// or removed meanwhile may be there or not.

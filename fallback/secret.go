@@ -10,7 +10,7 @@ import (
 )
 
 // A Secret is known to the processes of a namespace, and to the arbiter, which keeps it beside the
-// sessions. What they tell each other on the network is protected by keys that derive from it.
+// sessions. Keys that derive from it protect their messages to each other on the network.
 type Secret struct {
 	Key [32]byte
 	Age time.Duration // since it was stored, by the arbiter's clock; the first one of a namespace is old
@@ -36,7 +36,7 @@ func NewSecret() string {
 // can still use an earlier one.
 func NewSecrets() string { return NewSecret() + " 0" }
 
-// DecodeSecrets decodes what is kept: for each secret, newest first, the key in hexadecimal digits
+// DecodeSecrets decodes the kept text: for each secret, newest first, the key in hexadecimal digits
 // and when it was stored, in Unix milliseconds, with blanks between.
 func DecodeSecrets(text string, now int64) (all Secrets, err error) {
 	f := strings.Fields(text)

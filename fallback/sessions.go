@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/guard"
 )
 
-// Sessions is the table of sessions of a namespace, with its format mark: what is lost or kept as
+// Sessions is the table of sessions of a namespace, with its format mark. Both are lost or kept as
 // one. The zero Sessions is one that the server has lost, or of a namespace that was never
 // formatted. As with [Partition], its methods are the transitions, deterministic, each run
 // atomically.
@@ -16,21 +16,21 @@ type Sessions struct {
 	Format   string            // the format mark; empty until the namespace is formatted
 	Server   string            // name of the server that wrote this
 	Process  string            // and its process
-	Name     string            // what the server was called when the last Grace began: it stays when the server takes another name
+	Name     string            // the server's name when the last Grace began: it stays when the server takes another name
 	GraceEnd int64             // by the server's clock, Unix milliseconds; 0: not in Grace
 	Changed  int64             // of sessions that are opened on all replicas: the GraceEnd that a change of server has set last
 	Secrets  string            // see DecodeSecrets
 	Members  map[string]Member // by session
 	Born     uint32            // in a durable store: the epoch of partitions that never had a record
 	Made     []byte            // in a durable store: a bit for each partition, from bit 0 of byte 0 on: it has a record
-	Round    SpokenRound       // by which Grace may end early
+	Round    SpokenRound       // it may end Grace early
 }
 
 // A Member is a session's entry.
 type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds; 0: it was buried, and the entry says so for Grace, to the session if it lives
-	Info   string // what the session publishes
+	Info   string // the session publishes it
 	Beat   int64  // in a store without a clock: raised by each renewal
 	Older  bool   // this process has seen a later beat: the store has lost that renewal. Never stored
 
@@ -111,7 +111,8 @@ func (s *Sessions) grace(m Moment) time.Duration {
 }
 
 // Mark sets the format mark of a namespace after its partitions have been formatted, with Grace for
-// the milliseconds given, and returns the mark in force, which is another's if that one was faster.
+// the milliseconds given. It returns the mark in force, which is another process's if that one was
+// faster.
 func (s *Sessions) Mark(m Moment, mark string, grace int64) string {
 	if s.Format == "" {
 		s.Format, s.Server, s.Process, s.Name, s.GraceEnd = mark, m.Server, m.Process, m.Server, m.Now+grace
@@ -132,7 +133,7 @@ func (s *Sessions) Open(m Moment, id string, ttl int64, info string) (r Renewal,
 		return s.Renew(m, id, ttl, info)
 	}
 	if s.GraceEnd == 0 {
-		s.sweep(m) // what others left
+		s.sweep(m) // the sessions that others left
 	}
 	s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info})
 	return Renewal{Alive: true, Server: s.Name, Grace: s.grace(m), Sessions: len(s.Members), Secrets: s.secrets(m)}, true
@@ -172,10 +173,10 @@ func (s *Sessions) put(id string, x Member) {
 	s.Members[id] = x
 }
 
-// Witness compares the entry of a session with what the session was told last, before anything else
+// Witness compares the entry of a session with the Stamp of its last renewal, before anything else
 // is done. An entry that is missing, or that expires sooner by more than half of its time to live,
-// is of older data: Grace begins. What the session knows to have expired is no evidence, and
-// neither is an entry that was shortened because the clock stepped back.
+// is of older data: Grace begins. A Stamp that has expired is no evidence, and neither is an entry
+// that was shortened because the clock stepped back.
 func (s *Sessions) Witness(m Moment, by Stamp) {
 	if !s.enter(m) || s.GraceEnd != 0 || by.Seen <= m.Now || !guard.Witness {
 		return

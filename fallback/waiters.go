@@ -2,15 +2,15 @@ package fallback
 
 import "context"
 
-// A WaiterLister is a Namespace that lists the requests which wait for a key, for those that
-// inspect it, and to remove those of dead sessions.
+// A WaiterLister is a Namespace that lists the requests that wait for a key. It is for inspection,
+// and to remove those of dead sessions.
 type WaiterLister interface {
 	// Waiters returns the first requests in the key's queue, in order, as many as most: each as the
 	// release that takes it out of the queue. It changes nothing.
 	Waiters(ctx context.Context, partition uint32, key string, most int) ([]Release, error)
 }
 
-// Release returns what takes the request out of the key's queue.
+// Release returns the Release that takes the request out of the key's queue.
 func (w Waiter) Release(partition uint32, key string) Release {
 	return Release{Partition: partition, Key: named(key, w.Spec), Identity: w.Identity}
 }

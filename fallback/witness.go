@@ -16,8 +16,8 @@ func (p *Partition) Witness(m Moment, seen Token) Record {
 	return p.record(m)
 }
 
-// behind reports whether the record could still give out a token that was given out. What an owner
-// gives out is not in it.
+// behind reports whether the record could still give out a token that was given out. Tokens that an
+// owner gives out are not in it.
 func (p *Partition) behind(seen Token) bool {
 	e := seen.Epoch()
 	return e <= MaxEpoch && (e > p.Epoch || e == p.Epoch && p.Owner == "" && seen.Seq() > p.Seq)

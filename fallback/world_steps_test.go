@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// verify: everybody looks at the new server and reclaims what it has not or has older.
+// verify: all nodes look at the new server and reclaim the records that it lacks or has older.
 func (w *world) verify() {
 	if w.inStep {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 // world is one partition and the nodes that use it, as honest as the protocol wants them, on
-// servers that fail. All happens one after another, and by chance. What must hold is checked at
+// servers that fail. All happens one after another, and by chance. The invariants are checked at
 // each step.
 type world struct {
 	t    *testing.T
@@ -28,7 +28,7 @@ type world struct {
 	holds    map[string]*hold             // by key: valid holds. I1 says that one is enough
 	serving  *service
 
-	copies []*fallback.Partition // what replicas have that stopped following
+	copies []*fallback.Partition // of replicas that stopped following
 	inStep bool                  // all have seen the present server
 	calm   bool                  // no more faults
 
@@ -38,7 +38,7 @@ type world struct {
 	owners map[uint32]string         // by epoch: the session that Acquire gave it to
 }
 
-// hold is what its session believes to have.
+// hold is a hold as its session believes to have it.
 type hold struct {
 	fallback.Row
 	epoch     uint32 // of the owner that granted it; 0: the arbiter did
@@ -73,10 +73,10 @@ func (w *world) oneIn(n int) bool          { return w.rand.IntN(n) == 0 }
 func pick[T any](w *world, from []T) (x T) { return from[w.rand.IntN(len(from))] }
 
 // change runs a transition, sometimes twice, as client libraries do: the second time must change
-// nothing. It checks what holds for all of them.
+// nothing. It checks the invariants of all transitions.
 func (w *world) change(what string, me fallback.Identity, f func()) {
 	w.t.Helper()
-	w.p.Load(w.now) // Grace begins or ends: this is not what f did
+	w.p.Load(w.now) // Grace begins or ends: f did not do this
 	before := w.p.Clone()
 	f()
 	w.checkQueues(what, before, me)
@@ -127,7 +127,7 @@ func (w *world) checkQueues(what string, before *fallback.Partition, me fallback
 	}
 }
 
-// again remembers a message of which a duplicate may arrive late. Its answer is not heard.
+// again remembers a message that may arrive again, late. Its answer is not heard.
 func (w *world) again(f func()) {
 	w.late = append(w.late, f)
 	w.late = w.late[max(0, len(w.late)-20):]
@@ -164,7 +164,7 @@ func (w *world) request(session, key string) fallback.Identity {
 	return me
 }
 
-// has tells whether a session holds what an identity names, or still wants it (rule 13).
+// has reports whether a session has the hold of that identity, or still wants it (rule 13).
 func (w *world) has(key string, who fallback.Identity) bool {
 	h := w.holds[key]
 	return h != nil && h.Identity == who || w.pending[who.Session+key] == who
@@ -274,7 +274,7 @@ func (w *world) acquire(session string) {
 	r := w.p.Load(w.now)
 	x := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: w.dead[r.Owner]}
 	if !w.calm && w.oneIn(10) {
-		x.Epoch-- // what it has seen is out of date
+		x.Epoch-- // its view is out of date
 	}
 	if w.serving != nil && w.serving.session == session {
 		return
@@ -347,7 +347,7 @@ func (w *world) adoptOne(key string) {
 	}
 }
 
-// kill: a node dies, and what it granted lapses before the arbiter says so.
+// kill: a node dies, and its holds lapse before the arbiter says so.
 func (w *world) kill(session string) {
 	w.dead[session] = true
 	for key, h := range w.holds {

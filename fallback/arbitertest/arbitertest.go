@@ -10,8 +10,8 @@
 //		})
 //	}
 //
-// [RunDurable] is beside it for a store that loses nothing of what it has acknowledged. Its tests
-// kill members, and cut them off.
+// [RunDurable] is beside it for a store that loses no acknowledged write. Its tests kill members,
+// and cut them off.
 package arbitertest
 
 import (
@@ -35,7 +35,7 @@ const NamespacePrefix = "arbitertest-"
 
 // A Fixture makes the arbiters under test.
 type Fixture struct {
-	// New returns an arbiter on which new namespaces can be used at once, without Grace. The store
+	// New returns an arbiter whose new namespaces can be used at once, without Grace. The store
 	// behind it may serve several tests at the same time: each has a namespace of its own.
 	// Required.
 	New func(t *testing.T) fallback.Arbiter
@@ -52,8 +52,8 @@ type Server struct {
 	Arbiter fallback.Arbiter
 
 	// Save copies the store's state, as a replica does that then stops following. Nil: after a
-	// crash this store never has older data, but none, as AlwaysEmpty says. Then tests have what
-	// would be in the copy reclaimed at once, which has to lead to the same state.
+	// crash this store never has older data, but none, as AlwaysEmpty says. Then tests have the
+	// state of such a copy reclaimed at once, which has to lead to the same state.
 	Save func()
 
 	// AlwaysEmpty says why Save is nil. Required then.
@@ -90,11 +90,11 @@ func (f Fixture) start(t *testing.T) Server {
 	return x
 }
 
-// patience is how long to wait for what must happen: long, because machines that run tests can be
-// slow.
+// patience is the time to wait for an event that must happen: long, because machines that run tests
+// can be slow.
 const patience = 30 * time.Second
 
-// test is a sentence about arbiters, and what proves it.
+// test is a sentence about arbiters, and its proof.
 type test struct {
 	name string
 	run  func(s *space)
@@ -107,8 +107,8 @@ type graceTest struct {
 	run   func(s *space, server Server)
 }
 
-// Run checks the arbiters that f makes, in parallel subtests, each named by what it proves. It
-// takes a few seconds.
+// Run checks the arbiters that f makes, in parallel subtests, each named by its sentence. It takes
+// a few seconds.
 func Run(t *testing.T, f Fixture) {
 	t.Helper()
 	groups := []struct {
@@ -251,7 +251,7 @@ func must[T any](answer T, err error) func(*space) T {
 	}
 }
 
-// want compares an answer with what it should be.
+// want compares an answer with the expected one.
 func want[T any](s *space, what string, got, want T) {
 	s.t.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -356,7 +356,7 @@ func (s *space) restore(p uint32, holds ...fallback.Claim) []fallback.Verdict {
 	return r[0].Verdicts
 }
 
-// graceLeft compares what an answer has told of a partition's Grace.
+// graceLeft compares the Grace of a partition in an answer with that of a Load after it.
 func (s *space) graceLeft(what string, p uint32, told time.Duration) {
 	s.t.Helper()
 	if now := must(s.Load(s.ctx, p))(s).Grace; now > told || told > s.settings.Grace {

@@ -71,7 +71,7 @@ func badSettings(s *space) {
 func mismatches(s *space) {
 	for _, tt := range []struct {
 		change      func(*fallback.Settings)
-		was, is     string // what the text must name
+		was, is     string // the text must name both
 		description string
 	}{
 		{func(x *fallback.Settings) { x.Partitions = 11 }, "4", "11", "Partitions"},

@@ -11,8 +11,8 @@ import (
 )
 
 // A Cluster is a store of several members, or one, that serves one test only, and that the test
-// injures. What a hook is nil for is skipped. The store never loses what it acknowledged:
-// [fallback.Durable].
+// injures. Tests that need a hook are skipped where it is nil. The store never loses an
+// acknowledged write: [fallback.Durable].
 type Cluster struct {
 	// New returns an arbiter on the store, as of another process, which takes a namespace that is
 	// missing for a new one: [fallback.RecordsOptions.ColdStart].
@@ -44,9 +44,9 @@ type Cluster struct {
 	Delete func(t *testing.T, key string)
 }
 
-// RunDurable checks that a store loses nothing that it acknowledged, and begins no Grace, over
-// what its Cluster can do to it. Each of the parallel subtests has a Cluster of its own. It comes
-// beside [Run].
+// RunDurable checks that a store loses no acknowledged write, and begins no Grace, over the
+// injuries of its Cluster. Each of the parallel subtests has a Cluster of its own. It comes beside
+// [Run].
 func RunDurable(t *testing.T, start func(t *testing.T) Cluster) {
 	t.Helper()
 	for _, x := range []struct {
@@ -106,8 +106,8 @@ func durableStart(s *space, _ Cluster) {
 	s.take(id("alice", 1), "k")
 }
 
-// emptied has a process attach to a store that an operator has emptied, before those notice that
-// use it. They get back what they hold.
+// emptied has a process attach to a store that an operator has emptied, before the processes that
+// use it notice. They get back their holds and partitions.
 func emptied(s *space, c Cluster) {
 	first := s.open("alice", time.Hour)
 	row := s.take(id("alice", 1), "k")
@@ -147,7 +147,7 @@ func emptied(s *space, c Cluster) {
 }
 
 // deleted has an operator delete records of partitions alone. Their holders and owners get back
-// what they have.
+// their holds and partitions.
 func deleted(s *space, c Cluster) {
 	row := s.take(id("alice", 1), "k")
 	owned := must(s.Acquire(s.ctx, 1, "alice", fallback.Expect{Epoch: must(s.Load(s.ctx, 1))(s).Epoch}))(s).Record
@@ -179,8 +179,8 @@ func deleted(s *space, c Cluster) {
 	}
 }
 
-// nothingLost has what there is before an injury compared with what there is after it, here and
-// for a process that comes later.
+// nothingLost compares the state before an injury with that after it, here and for a process that
+// comes later.
 func nothingLost(s *space, later fallback.Arbiter, injure func(*testing.T)) {
 	first := s.open("alice", time.Hour)
 	if err := s.CloseSession(s.ctx, "bob"); err != nil {
@@ -226,7 +226,7 @@ func nothingLost(s *space, later fallback.Arbiter, injure func(*testing.T)) {
 	}
 }
 
-// locksUnderKills takes one key after another, of which each that was granted has to be there.
+// locksUnderKills takes one key after another. Each granted one has to be there.
 func locksUnderKills(s *space, c Cluster) {
 	granted, first := make(chan map[string]fallback.Row, 1), make(chan struct{})
 	running, stop := context.WithCancel(s.ctx)

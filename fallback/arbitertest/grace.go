@@ -32,14 +32,14 @@ func inGrace(s *space, what string, left time.Duration) {
 	}
 }
 
-// saved is what a test has when it saves the store's state.
+// saved is the state of a test when it saves the store's state.
 type saved struct {
 	rows   map[string]fallback.Row // of partition 0
 	owners map[string]fallback.Ownership
 }
 
-// crash crashes the server. What was saved is in the store then: in the copy, or, of a store that
-// is always empty, as it was reclaimed.
+// crash crashes the server. The saved state is in the store then: from the copy, or, in a store
+// that is always empty, reclaimed.
 func (s *space) crash(server Server, was saved) {
 	s.t.Helper()
 	server.Crash()

@@ -4,7 +4,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// What [fallback.Mode] says of holds, by the rows of one key.
+// The rules of [fallback.Mode] for holds, by the rows of one key.
 var modeTests = []test{
 	{"readers stand beside readers, and a writer beside none", readersAndWriters},
 	{"permits stand beside permits up to their number", permitsUpToN},
@@ -88,7 +88,7 @@ func downgrades(s *space) {
 	want(s, "verdict", s.wait(id("carol", 1), "k").Verdict, fallback.Granted)
 }
 
-// behind: what is in the way of the request itself is told as such, and no more.
+// behind: a hold in the way of the request itself is told as such, and no more.
 func behind(s *space) {
 	reader := s.take(id("alice", 1), read("1"))
 	s.held(s.wait(id("bob", 1), "k"), false, reader)

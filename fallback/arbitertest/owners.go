@@ -333,7 +333,7 @@ func adoptsVouched(s *space) {
 	want(s, "record", s.load(), fallback.Record{Owner: "owner", Epoch: epoch})
 }
 
-// restoresMany: more than one step writes, some of which are lost.
+// restoresMany: more holds than one step writes, and some are lost.
 func restoresMany(s *space) {
 	epoch := s.own("owner")
 	other := s.load().Epoch
@@ -419,7 +419,7 @@ func witnessed(s *space) {
 		want(s, "record", must(s.Witness(s.ctx, 0, seen))(s), before)
 	}
 	epoch := s.own("owner")
-	owned := must(s.Witness(s.ctx, 0, fallback.MakeToken(epoch, 1<<31)))(s) // of the owner's, of which the record does not know
+	owned := must(s.Witness(s.ctx, 0, fallback.MakeToken(epoch, 1<<31)))(s) // of the owner's: the record does not have it
 	want(s, "record of an owner", owned, fallback.Record{Owner: "owner", Epoch: epoch})
 }
 

@@ -68,7 +68,7 @@ func resultBytes(s *space) {
 	for i, key := range oddKeys {
 		wantResult(s, key, values[i%len(values)], uint64(i+1))
 	}
-	// What was saved belongs to the store, and what was loaded to the caller.
+	// A saved value belongs to the store, and a loaded one to the caller.
 	mine := []byte("abc")
 	must(s.results().SaveResult(s.ctx, 0, "mine", mine, 1, time.Hour))(s)
 	mine[0] = 'X'
@@ -77,7 +77,7 @@ func resultBytes(s *space) {
 }
 
 func resultFences(s *space) {
-	// Neighbours that differ in the last bit only, beyond what a floating-point number can hold.
+	// Neighbours that differ in the last bit only, beyond the precision of a floating-point number.
 	for _, high := range []uint64{2, 1 << 32, 1<<53 + 1, 843_350_400<<32 + 17, 1<<63 + 1, 1<<64 - 1} {
 		key := fmt.Sprint(high)
 		want(s, "SaveResult of the first", s.saveResult(key, "first", high-1), fallback.Granted)

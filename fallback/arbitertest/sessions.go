@@ -68,7 +68,7 @@ func expired(s *space) {
 	for range 2 {
 		want(s, "alive by Renew", s.renew("alice", time.Hour).Alive, false)
 		want(s, "Dead", s.dead("alice"), fallback.Liveness{Dead: true})
-		s.open("carol", time.Hour) // may sweep what has expired
+		s.open("carol", time.Hour) // may sweep those that have expired
 	}
 	want(s, "bob dead", s.dead("bob").Dead, false)
 }

@@ -31,7 +31,7 @@ var waitingTests = []test{
 	{"a crowd has one holder per key at a time, and all get their turns", crowd},
 }
 
-// inbox is what a session was told.
+// inbox has the messages of a session.
 type inbox struct {
 	s       *space
 	session string
@@ -69,8 +69,9 @@ func (in *inbox) next() fallback.Message {
 	}
 }
 
-// messages returns what was sent to the session since the last time. Messages come in order, so it
-// makes one be sent, and what has not come before that one never will. Partition 0 must be Shared.
+// messages returns the messages sent to the session since the last call. Messages come in order, so
+// it has one more sent: those that have not come before that one never will. Partition 0 must be
+// Shared.
 func (in *inbox) messages() (all []fallback.Message) {
 	in.s.t.Helper()
 	in.fences++

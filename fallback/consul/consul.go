@@ -4,7 +4,7 @@
 //	client, err := api.NewClient(api.DefaultConfig())
 //	c, err := coord.New(ctx, consul.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives, and what was not tried.
+// README.md has its costs, the failures that it survives, and the untried cases.
 package consul
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
 	// s by default): its records may have been deleted while processes use it. For tests, demos and
-	// development, and for what makes a namespace before processes use it.
+	// development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 
@@ -182,7 +182,7 @@ func (s *store) get(ctx context.Context, keys []string) ([]*api.KVPair, error) {
 		return nil, s.explain(err)
 	case !ok:
 		return nil, s.conflict(r.Errors)
-	case len(r.Results) < len(keys): // what the token must not read is left out
+	case len(r.Results) < len(keys): // keys that the token must not read are left out
 		return nil, s.rights(errors.New("some keys cannot be read"))
 	}
 	pairs := make([]*api.KVPair, len(keys))
@@ -296,8 +296,8 @@ func (s *store) swap(ctx context.Context, mark string, index uint64, c fallback.
 	})
 }
 
-// explain marks errors with which nothing was executed. The client has words only for what a server
-// answers to a transaction.
+// explain marks errors of calls that were not executed. For a server's answer to a transaction the
+// client has only words.
 func (s *store) explain(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return notSent(err)

@@ -75,8 +75,8 @@ func TestConsul_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return New(f.client(""), nil) }, f.snapshot, f.unmark)
 }
 
-// What is missing is in Grace for a process that was there before, and a write that began before
-// that is not executed.
+// Missing data are in Grace for a process that was there before. A write that began before they
+// went missing is not executed.
 func TestConsul_DeletedDataAreNoticed(t *testing.T) {
 	f := startFake(t, nil)
 	empty := f.snapshot()

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
-// What stands for Consul has no sessions, so Consul's own lock cannot be measured beside. How long
+// The stand-in for Consul has no sessions, so Consul's own lock cannot be measured beside. How long
 // it takes to answer says nothing of a real one: of locks without a cluster the number of
 // transactions counts.
 func TestConsul_Row(t *testing.T) {

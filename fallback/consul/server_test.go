@@ -53,7 +53,8 @@ func (f *fake) open(token string, transport *http.Transport) *api.Client {
 	return c
 }
 
-// snapshot returns what puts the data of now back, with the indices that go on from there.
+// snapshot returns a function that puts the present data back, with the indices that go on from
+// there.
 func (f *fake) snapshot() (restore func()) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()

@@ -3,7 +3,7 @@
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	c, err := coord.New(ctx, etcd.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives.
+// README.md has its costs, and the failures that it survives.
 package etcd
 
 import (
@@ -28,7 +28,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
 	// s by default): its records may have been deleted while processes use it. For tests, demos and
-	// development, and for what makes a namespace before processes use it.
+	// development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 

@@ -102,7 +102,7 @@ func TestEtcd_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return New(c.client(), nil) }, c.copied, c.mark)
 }
 
-// A changingLeader is what a client asks while the leader changes: some transactions fail.
+// A changingLeader is the store of a client while the leader changes: some transactions fail.
 type changingLeader struct {
 	clientv3.KV
 	left int
@@ -140,8 +140,8 @@ func TestEtcd_AReadIsAskedAgainWhenTheLeaderChanged(t *testing.T) {
 	}
 }
 
-// A read of more records than a transaction has room for is as of one moment, and a write of as
-// many is done in parts.
+// A read of more records than a transaction has room for is as of one moment. A write of as many is
+// done in parts.
 func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	s := newStore(startCluster(t, 1).client(), &Options{Prefix: "many/"})
 	if err := s.Open(t.Context()); err != nil {
@@ -151,7 +151,7 @@ func TestEtcd_ManyRecordsAtOnce(t *testing.T) {
 	if done, err := s.Swap(t.Context(), "1-another", []fallback.Change{{Key: "new"}}); err != nil || done[0] {
 		t.Errorf("a swap at another server: %v, %v", done, err)
 	}
-	storetest.TooManySessions(t, s, 1<<21-1<<16) // above 1.5 MiB, and below what the client sends
+	storetest.TooManySessions(t, s, 1<<21-1<<16) // above 1.5 MiB, and below the client's limit
 }
 
 // Records that a server takes one at a time are written so, where its limit is lower than the
@@ -166,8 +166,9 @@ func TestEtcd_ALowerLimit(t *testing.T) {
 }
 
 // A cluster that is at its quota takes no new prefix, and says so. Records go on, as servers do not
-// count what is nested in a transaction. One that did would execute the first transaction beyond
-// the quota, and answer as if it had not: of that it is not known whether it was executed.
+// count operations that are nested in a transaction. One that did would execute the first
+// transaction beyond the quota, and answer as if it had not: of that it is not known whether it was
+// executed.
 func TestEtcd_AFullCluster(t *testing.T) {
 	c := startCluster(t, 1, "--quota-backend-bytes", "2000000")
 	client := c.client()

@@ -4,7 +4,7 @@
 //	config, err := rest.InClusterConfig()
 //	c, err := coord.New(ctx, kubernetes.New(config, &kubernetes.Options{Namespace: "orders-locks"}), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives, and which settings to use.
+// README.md has its costs, the failures that it survives, and the settings to use.
 package kubernetes
 
 import (
@@ -44,7 +44,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
 	// s by default): its records may have been deleted while processes use it. For tests, demos and
-	// development, and for what makes a namespace before processes use it.
+	// development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 
@@ -115,7 +115,7 @@ type store struct {
 	config            *rest.Config
 	namespace, prefix string
 
-	mu       sync.Mutex // protects what follows; client and namespace only until the first Open has returned
+	mu       sync.Mutex // protects the fields below; client and namespace only until the first Open has returned
 	client   *rest.RESTClient
 	mark     string
 	markRead time.Time // when that read began
@@ -236,7 +236,7 @@ func (s *store) Open(ctx context.Context) error {
 	if mark == nil { // it was deleted meanwhile
 		return errMarked
 	}
-	return s.explain(s.put(ctx, mark)) // the server does not write what is as before
+	return s.explain(s.put(ctx, mark)) // the server does not write an object that is as before
 }
 
 // Close implements [fallback.Records].
@@ -266,7 +266,7 @@ func (s *store) Load(ctx context.Context, keys []string) (fallback.Look, error) 
 
 var errMarked = errors.New("kubernetes: there is another mark")
 
-// read reads once. A read without a resourceVersion is of what etcd's majority has.
+// read reads once. A read without a resourceVersion is of the state of etcd's majority.
 func (s *store) read(ctx context.Context, keys []string) (fallback.Look, error) {
 	look := fallback.Look{Values: make([]fallback.Versioned, len(keys))}
 	reads := []func() error{func() (err error) {
@@ -406,7 +406,7 @@ func (s *store) swap(ctx context.Context, c fallback.Change) (bool, error) {
 	return err == nil, s.explain(err)
 }
 
-// object returns what is to be written.
+// object returns the Secret to be written.
 func (s *store) object(name, of, record, version string, value []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -449,7 +449,7 @@ func (s *store) put(ctx context.Context, x *corev1.Secret) error {
 	return s.client.Put().MaxRetries(0).Namespace(s.namespace).Resource(resource).Name(x.Name).Body(x).Do(ctx).Error()
 }
 
-// explain marks errors with which nothing was executed.
+// explain marks errors of calls that were not executed.
 func (s *store) explain(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return notSent(err)
@@ -464,7 +464,7 @@ func (s *store) explain(err error) error {
 		return refusal("the client must have the verbs get, list, create and update of secrets in the namespace %q: %w", s.namespace, err)
 	case apierrors.IsUnauthorized(err):
 		return refusal("the API server does not let the client in: %w", err)
-	case apierrors.IsNotFound(err): // of what is created: the namespace
+	case apierrors.IsNotFound(err): // by a create: the namespace
 		return refusal("the namespace %q is missing: create it: %w", s.namespace, err)
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
 		return refusal("the API server does not take a record: %w", err)

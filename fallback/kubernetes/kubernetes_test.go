@@ -122,7 +122,7 @@ func TestKubernetes_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return fallback.NewRecords(c.store(), recordsOptions(nil)) }, c.copied, func() { c.remove(c.store().markName()) })
 }
 
-// What follows needs one cluster without injuries, which they share.
+// These subtests need one cluster without injuries, and share it.
 func TestKubernetes(t *testing.T) {
 	takes.Seconds(t)
 	c := startCluster(t, 2)
@@ -134,7 +134,7 @@ func TestKubernetes(t *testing.T) {
 	t.Run("a server that stands still behind a load balancer", func(t *testing.T) { standsStill(t, c) })
 }
 
-// What is missing is in Grace for a process that was there before.
+// Missing data are in Grace for a process that was there before.
 func deletedData(t *testing.T, c *cluster) {
 	n := storetest.Attach(t, c.arbiter())
 	if _, err := n.Open(t.Context(), "alice", fallback.Registration{TTL: time.Hour}); err != nil {
@@ -196,7 +196,7 @@ func (x seen) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// WrappedRoundTripper is for what closes idle connections.
+// WrappedRoundTripper is for code that closes idle connections.
 func (x seen) WrappedRoundTripper() http.RoundTripper { return x.RoundTripper }
 
 func watched(config *rest.Config, see func(*http.Request, http.Header)) *rest.Config {
@@ -204,8 +204,8 @@ func watched(config *rest.Config, see func(*http.Request, http.Header)) *rest.Co
 	return config
 }
 
-// The rules of rights.yaml match what a store sends, from the first request on and after the server
-// has noticed them.
+// The rules of rights.yaml match the requests of a store, from the first request on and after the
+// server has noticed them.
 func priority(t *testing.T, c *cluster) {
 	var mu sync.Mutex
 	seen := make(map[string]bool)

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest/owners"
 )
 
-// What users lock with in Kubernetes is a Lease, most by client-go's election, which is held for as
-// long as a process runs. A lock for a section is a Lease that must not be there yet: one that
-// another one has can only be asked for again.
+// Users of Kubernetes lock with a Lease, most by client-go's election, which is held for as long as
+// a process runs. A lock for a section is a Lease that must not be there yet: one that another one
+// has can only be asked for again.
 func TestKubernetes_Row(t *testing.T) {
 	owners.Row(t, owners.Store{
 		Name:    "Kubernetes",

@@ -49,10 +49,10 @@ type cluster struct {
 	conns map[net.Conn]struct{} // of clients
 }
 
-// Users, and what they may do.
+// Users, and their rights.
 const (
 	admin    = "admin"    // everything
-	app      = "app"      // what rights.yaml says
+	app      = "app"      // those of rights.yaml
 	readOnly = "readonly" // get and list of that
 )
 

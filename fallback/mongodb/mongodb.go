@@ -4,7 +4,7 @@
 //	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 //	c, err := coord.New(ctx, mongodb.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives, and what was not tried.
+// README.md has its costs, the failures that it survives, and the untried cases.
 package mongodb
 
 import (
@@ -37,7 +37,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
 	// s by default): its records may have been deleted while processes use it. For tests, demos and
-	// development, and for what makes a namespace before processes use it.
+	// development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 
@@ -131,7 +131,7 @@ func (s *store) Open(ctx context.Context) error {
 	return err
 }
 
-// check refuses what is no replica set of MongoDB.
+// check refuses a server that is in no replica set of MongoDB.
 func (s *store) check(ctx context.Context) error {
 	var is struct {
 		SetName string `bson:"setName"`
@@ -283,7 +283,7 @@ func (s *store) swap(ctx context.Context, c fallback.Change) (bool, error) {
 	return err == nil && r.MatchedCount == 1, s.explain(err)
 }
 
-// explain marks errors with which nothing was executed.
+// explain marks errors of calls that were not executed.
 func (s *store) explain(err error) error {
 	e := mongo.ServerError(nil)
 	if !errors.As(err, &e) {

@@ -81,8 +81,8 @@ func TestMongodb_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return New(s.client(nil), nil) }, s.copied, s.unmark)
 }
 
-// What is missing is in Grace for a process that was there before. A record that is made for the
-// data of before is in Grace for all.
+// Missing data are in Grace for a process that was there before. A record that is made for the
+// earlier data is in Grace for all.
 func TestMongodb_ADroppedCollectionIsNoticed(t *testing.T) {
 	s := startServer(t).store(nil)
 	storetest.LoseBetween(t, s, recordsOptions(isNew), func() {

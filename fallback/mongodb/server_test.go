@@ -122,7 +122,7 @@ func (s *server) unmark() {
 	}
 }
 
-// kill is kill -9, after which the server comes back with its data.
+// kill is kill -9. Then the server comes back with its data.
 func (s *server) kill() {
 	s.t.Helper()
 	s.process.Kill()
