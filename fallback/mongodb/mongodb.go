@@ -131,7 +131,7 @@ func (s *store) Open(ctx context.Context) error {
 	return err
 }
 
-// check refuses a server that is in no replica set of MongoDB.
+// check refuses FerretDB, and a server in no replica set, unless it is a mongos.
 func (s *store) check(ctx context.Context) error {
 	var is struct {
 		SetName string `bson:"setName"`

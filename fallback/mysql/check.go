@@ -41,10 +41,9 @@ func look(ctx context.Context, c *sql.Conn, show string) (variables, error) {
 // durable is the identity with Options.Durable, whichever server it is.
 const durable = "durable"
 
-// identity returns an expression that names the server, and what each read begins with. A replica
+// identity returns an expression that names the server, and the beginning of each read. A replica
 // has another identity than its primary: replication does not work with two that are the same. All
-// members of a Galera cluster are one server, and a read there waits for what others have
-// committed.
+// members of a Galera cluster are one server, and a read there waits for the commits of others.
 func (s *store) identity(v variables) (expression, before string) {
 	switch {
 	case v.galera():
@@ -62,7 +61,7 @@ func (s *store) identity(v variables) (expression, before string) {
 	return expression, before
 }
 
-// check refuses settings with which the server may lose what it acknowledged.
+// check refuses settings that may have the server lose an acknowledged write.
 func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
 	v, err := look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'wsrep_on',
@@ -111,7 +110,7 @@ func current(v variables) bool {
 	}
 	major, rest, _ := strings.Cut(text, ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	a, _ := strconv.Atoi(major) // what is no number is too old
+	a, _ := strconv.Atoi(major) // a text that is no number is too old
 	b, _ := strconv.Atoi(minor)
 	return a > least[0] || a == least[0] && b >= least[1]
 }
@@ -182,8 +181,8 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 	return append(advice, s.adviseOnRivals()...), err
 }
 
-// leastTimeout is what the timeout of semi-synchronous replication is advised to be at least. A
-// deposed primary that is cut off should have been stopped by then.
+// leastTimeout is the least advised timeout of semi-synchronous replication. A deposed primary that
+// is cut off should have been stopped by then.
 const leastTimeout = 24 * time.Hour
 
 // numberOf returns the server's number of an error, or 0.
@@ -194,8 +193,8 @@ func numberOf(err error) uint16 {
 	return 0
 }
 
-// conflict reports whether another transaction was in the way: a deadlock, or a lock for which this
-// one has waited in vain. It was rolled back.
+// conflict reports whether another transaction was in the way: a deadlock, or a lock that this one
+// has waited for in vain. It was rolled back.
 func conflict(err error) bool {
 	n := numberOf(err)
 	return n == 1213 || n == 1205
@@ -217,7 +216,7 @@ func readOnly(err error) bool {
 	return errors.Is(err, errReadOnly)
 }
 
-// refusals are what trying again does not change, by the server's number.
+// refusals are errors that another try does not change, by the server's number.
 var refusals = map[uint16]string{
 	1142: "the user lacks a privilege (see README.md of fallback/mysql)",
 	1143: "the user lacks a privilege for a column (see README.md of fallback/mysql)",
@@ -227,8 +226,8 @@ var refusals = map[uint16]string{
 	1054: "the table has other columns (see mysql.Table)",
 }
 
-// denials are what a process that starts need not try again, where it cannot even connect; later
-// they are an outage.
+// denials are errors of a connect that a starting process does not try again; later they are an
+// outage.
 var denials = map[uint16]string{
 	1044: refusals[1044],
 	1049: refusals[1049],
@@ -243,15 +242,15 @@ func denied(err error) error {
 	return err
 }
 
-// failed tells what an error of a statement says about its execution. Those of the server say that
-// it was not executed, where they are none that may come from a commit.
+// failed marks the error of a statement by whether it was executed. An error of the server says
+// that it was not, unless it may come from a commit.
 func failed(err error) error {
 	text := refusals[numberOf(err)]
 	switch {
 	case err == nil || errors.Is(err, fallback.ErrRefused) || conflict(err):
 		return err
 	case tooLarge(err):
-		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap says of what
+		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap names the record
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	case numberOf(err) == 1021 || numberOf(err) == 1114: // of a statement, and of no commit

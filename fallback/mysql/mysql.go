@@ -1,12 +1,12 @@
 // Package mysql is an arbiter on MySQL, 8 or later, or MariaDB, 10.6 or later, also with Galera:
-// locks with the safety of the database that a service has already, at the speed of a local mutex,
-// since a node asks it for one renewal and one read in [coord.Options].RenewEvery.
+// locks with the safety of the database that a service has already. They have the speed of a local
+// mutex, since a node asks the database for one renewal and one read in [coord.Options].RenewEvery.
 //
 //	config, err := driver.ParseDSN(dsn) // of github.com/go-sql-driver/mysql
 //	...
 //	c, err := coord.New(ctx, mysql.New(config, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs, which privileges it needs, and what it survives.
+// README.md has its costs, the privileges that it needs, and the failures that it survives.
 package mysql
 
 import (
@@ -67,7 +67,7 @@ type store struct {
 	seen    atomic.Bool // the mark, as this store's own, since it was opened
 	rivals  rivals
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	opened int        // that are not closed
 	pulse  *sql.DB
 	work   *sql.DB
@@ -157,8 +157,8 @@ func pool(c connector, conns int) *sql.DB {
 	return p
 }
 
-// connector makes connections on which statements mean the same whatever the server's defaults are.
-// A statement that waits for another transaction, or for a lock of the table, gives up after two
+// connector makes connections whose statements mean the same under any defaults of the server. A
+// statement that waits for another transaction, or for a lock of the table, gives up after two
 // seconds: the server does not notice that its client has left.
 type connector struct {
 	sqldriver.Connector
@@ -193,7 +193,7 @@ func (s *store) Close() error {
 	if s.opened--; s.opened > 0 {
 		return nil
 	}
-	_, _ = s.pulse.Close(), s.work.Close() // what they say is of connections that the server has ended
+	_, _ = s.pulse.Close(), s.work.Close() // their errors are of connections that the server has ended
 	return nil
 }
 

@@ -101,7 +101,7 @@ func TestMySQL_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
-// What processes cost at rest, each of which holds a lock. README.md has the figures.
+// The cost of processes at rest, each with a lock. README.md has the figures.
 func TestMySQL_WhatItCostsAtRest(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -267,7 +267,7 @@ func TestMySQL_RefusesServersThatLose(t *testing.T) {
 	}
 }
 
-// A server that may acknowledge what no replica has is told of.
+// A server that may acknowledge writes that no replica has is told of.
 func TestMySQL_AdvisesOnReplicas(t *testing.T) {
 	takes.Seconds(t)
 	if *program != "" {

@@ -10,15 +10,14 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// packets are what is known of max_allowed_packet: a statement that is larger the server does not
-// take, and it may end the connection without a word. A connection goes by what the server had when
-// it began.
+// packets are the known values of max_allowed_packet: the server does not take a larger statement,
+// and may end the connection without a word. A connection goes by the server's value when it began.
 type packets struct {
 	now   atomic.Int64 // as the server has told last; 0: not yet
 	least atomic.Int64 // of all that was told
 }
 
-// saw notes what a server has told.
+// saw notes a server's value.
 func (p *packets) saw(n int64) {
 	if p.now.Swap(n) == n {
 		return
@@ -104,7 +103,7 @@ func (p *packets) parts(updates, inserts []write) (all []part) {
 	return all
 }
 
-// part is what one statement writes.
+// A part is the writes of one statement.
 type part struct {
 	updates, inserts []write
 	size             int64 // at most

@@ -57,7 +57,7 @@ func (q *statements) update(n int) string {
 AND (name = ? AND version = ?` + strings.Repeat(` OR name = ? AND version = ?`, n-1) + `) AND ` + q.identity + ` = ? AND ` + writable
 }
 
-// insert makes n records, and leaves alone what is there.
+// insert makes n records, and leaves existing ones alone.
 func (q *statements) insert(n int) string {
 	return `INSERT INTO ` + q.table + ` (name, version, value)
 SELECT c.name, c.version, c.value
@@ -70,11 +70,12 @@ func (q *statements) versions(n int) string {
 	return q.before + `SELECT name, version FROM ` + q.table + ` WHERE name IN (?` + strings.Repeat(", ?", n-1) + `)`
 }
 
-// markName is the name of a record that tells which server wrote the records: no server writes any before it has written the mark. A
-// replica that takes the place of its primary has the mark of that, and one that comes back later has that of the server in between, if
-// it has anything of it. So the name of a server is its identity with the version of its mark. A Swap compares the identity only: one
-// that is so late that its server has meanwhile been another one's replica, and is back, leaves a record with the name of before, so
-// Grace begins there.
+// markName is the name of a record that tells which server wrote the records: no server writes any
+// before it has written the mark. A replica that takes the place of its primary has the primary's
+// mark. One that comes back later has the mark of the server in between, if it has anything of it.
+// So the name of a server is its identity with the version of its mark. A Swap compares the
+// identity only. A late one may find that its server has meanwhile been another one's replica, and
+// is back. Then it leaves a record with the earlier name, so Grace begins there.
 const markName = "server"
 
 type mark struct {
@@ -94,7 +95,7 @@ func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, er
 			var m mark
 			look, identity, m, err = q.read(ctx, c, keys)
 			switch {
-			case numberOf(err) == 1146: // another server that has nothing: what it lacks begins Grace
+			case numberOf(err) == 1146: // another server that has nothing: missing records begin Grace
 				err = s.create(ctx, c)
 			case err == nil && m.version != 0 && m.Server == identity:
 				s.seen.Store(true)
@@ -186,7 +187,7 @@ func (q *statements) take(ctx context.Context, c *sql.Conn, identity string, was
 // newVersion returns the version of a value. It is never that of another one, and never 0.
 func newVersion() int64 { return 1 + rand.Int64N(1<<62) }
 
-// A write is a Change with what it becomes.
+// A write is a Change with its new version.
 type write struct {
 	at       int // in the changes of Swap
 	key      []byte
@@ -194,8 +195,9 @@ type write struct {
 	value    []byte
 }
 
-// Swap implements [fallback.Records]. It is one statement for what is there, and one for what is new, and no transaction: the server
-// would keep the records of one locked for hours, if this process vanished or stood still before it had committed.
+// Swap implements [fallback.Records]. It is one statement for existing records, and one for new
+// ones, and no transaction: the server would keep the records of one locked for hours, if this
+// process vanished or stood still before it had committed.
 func (s *store) Swap(ctx context.Context, server string, changes []fallback.Change) ([]bool, error) {
 	i := strings.LastIndexByte(server, '/')
 	if i < 0 {
@@ -219,7 +221,7 @@ func (s *store) Swap(ctx context.Context, server string, changes []fallback.Chan
 		updates = append(updates, w)
 	}
 	done, errs := make([]bool, len(changes)), make([]error, len(changes))
-	var failed error // what follows is not sent
+	var failed error // later parts are not sent
 	for _, part := range s.packets.parts(updates, inserts) {
 		all, err := slices.Concat(part.updates, part.inserts), failed
 		if err == nil {
@@ -309,7 +311,7 @@ func (s *store) note(ctx context.Context, key string, all []write, n int64, done
 	})
 	switch {
 	case err != nil:
-		return errors.New(err.Error()) // of the reading: it says nothing of what was written before
+		return errors.New(err.Error()) // of the reading: it says nothing of the write before
 	case found < n:
 		return errOvertaken
 	}

@@ -8,8 +8,8 @@ import (
 
 // differs refuses a mark of processes with another Options.Durable. If each wrote its own, the
 // namespaces would be in Grace again and again, or for good. A process that has seen its own mark
-// takes it back, over one Grace: a release before writes its mark over any, even a command that
-// looks once, and a process that is at work would lose all its locks to it.
+// takes it back, over one Grace: an earlier release writes its mark over any, even a command that
+// looks once. A process at work would lose all its locks to it.
 func (s *store) differs(server string) error {
 	theirs, ours, do := "without Options.Durable", "sets it", "leave it out"
 	if server == durable {
@@ -22,7 +22,7 @@ func (s *store) differs(server string) error {
 // rivals are the marks of processes with another Options.Durable that this one, at work, has found
 // in the place of its own.
 type rivals struct {
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	version int64      // of the last one
 	last    time.Time  // when it was found
 	before  time.Time  // when another one was found before

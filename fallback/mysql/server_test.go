@@ -224,7 +224,7 @@ func (s *server) unmark() {
 	s.must("DELETE FROM hf.holdfast WHERE name = '" + markName + "'")
 }
 
-// follow starts a replica, which has what the server has now.
+// follow starts a replica, with the server's present data.
 func (s *server) follow() (replica *member) {
 	s.t.Helper()
 	replica = s.member(template.dir, "--read-only=1")
@@ -297,7 +297,7 @@ func (s *server) promote() {
 	s.now.Store(m)
 }
 
-// killClients ends the connections of "app", of which there is one at least.
+// killClients ends the connections of "app", one at least.
 func (s *server) killClients() {
 	s.t.Helper()
 	db := s.open(s.now.Load())

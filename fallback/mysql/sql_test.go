@@ -77,7 +77,7 @@ func TestMySQL_AnotherDurableIsRefused(t *testing.T) {
 			if a := lock(t, n, storetest.Alice); a.Verdict != fallback.Granted {
 				t.Errorf("a new key after that: %+v", a)
 			}
-			// As the error and docs/operations.md say. What was there is in Grace.
+			// As the error and docs/operations.md say. The old records are in Grace.
 			s.unmark()
 			if a := lock(t, storetest.Attach(t, other), storetest.Bob); a.Verdict != fallback.InGrace {
 				t.Errorf("a key after the mark was deleted: %+v", a)
@@ -166,7 +166,7 @@ func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
 	if done, err := st.Swap(t.Context(), look.Server, changes); err != nil || fmt.Sprint(done) != "[true true true true true true]" {
 		t.Fatalf("%v, %v", done, err)
 	}
-	other := newStore(s.config("app"), nil) // another connection: what it sees is committed
+	other := newStore(s.config("app"), nil) // another connection: it sees committed writes
 	if err := other.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestMySQL_APacketThatIsRaised(t *testing.T) {
 }
 
 // A transaction of others that holds a record, and a lock of the whole table as backups take it,
-// hold calls up and nothing else: what was given up is not executed minutes later.
+// hold calls up and nothing else: a call that was given up is not executed minutes later.
 func TestMySQL_LocksOfOthersHoldCallsUp(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A tapped connection shows what it is about to write.
+// A tapped connection shows its bytes before it writes them.
 type tapped struct {
 	net.Conn
 	see func([]byte) error
@@ -26,7 +26,7 @@ func (c tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A Swap is no transaction. Where it cannot tell what was written, it says so, of those records,
+// A Swap is no transaction. Where it cannot tell whether records were written, it says so of those,
 // and never that nothing was.
 func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	s := startServer(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/storetest"
 )
 
-// What processes cost at rest, each of which holds a lock. README.md has the figures.
+// The cost of processes at rest, each with a lock. README.md has the figures.
 func TestPostgres_WhatItCostsAtRest(t *testing.T) {
 	storetest.Minutes(t)
 	for _, nodes := range []int{1, 10} {

@@ -152,8 +152,8 @@ func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
 	}
 }
 
-// Coordinators lock keys while the server is killed, and replaced by a standby that has not all of
-// its commits, and while one of them is cut off from it for longer than its session lasts.
+// Coordinators lock keys while the server is killed, and replaced by a standby that lacks some of
+// its commits. One of them is cut off from it for longer than its session lasts.
 func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -223,8 +223,8 @@ func TestPostgres_ASynchronousPrimaryAloneDeclaresNobodyDead(t *testing.T) {
 }
 
 // Old files are put back under the server that wrote them, and the table is emptied before
-// processes that hold locks reach it. Without that a process that has seen less than the copy has
-// may ask first, and gets a token that was there before (docs/protocol.md, "Old data").
+// processes that hold locks reach it. Else a process that has seen less than the copy has may ask
+// first. It gets a token that was there before (docs/protocol.md, "Old data").
 func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)
@@ -241,7 +241,7 @@ func TestPostgres_NoTwoHoldersOverRestores(t *testing.T) {
 	storetest.NoTwoHolders(t, start, injuries...)
 }
 
-// A server that acknowledges what no standby has is told of.
+// A server that acknowledges writes that no standby has is told of.
 func TestPostgres_AdvisesOnStandbys(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)

@@ -18,8 +18,8 @@ const connectFor = 2 * time.Second
 
 // limit limits how long a connection has a place in a pool that serves no call: while it is made,
 // and after a call was given up. A server that has died without a word would keep it for 2 minutes,
-// which is pgxpool's own limit, and for 15 seconds, which are pgconn's: to ask the server to cancel
-// the statement, and to hear what it still says.
+// which is pgxpool's own limit. After a call it would keep it for 15 seconds, which are pgconn's:
+// to ask the server to cancel the statement, and to hear its last answer.
 func limit(c *pgx.ConnConfig) {
 	if c.ConnectTimeout <= 0 {
 		c.ConnectTimeout = connectFor
@@ -55,8 +55,8 @@ func limit(c *pgx.ConnConfig) {
 	}
 }
 
-// unreached adds to an error of a connection that took too long what to set, if the config says
-// nothing of that.
+// unreached adds the setting to change to the error of a connection that took too long, if the
+// config does not have it.
 func unreached(ctx context.Context, c *pgx.ConnConfig, err error) error {
 	if c.ConnectTimeout > 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err

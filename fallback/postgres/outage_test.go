@@ -78,7 +78,7 @@ func (w *way) attach(t *testing.T, s *server) fallback.Namespace {
 // minutes.
 const soon = 10 * time.Second
 
-// renew renews as coord does, for which a call may take long.
+// renew renews as coord does: the call may take as long as d.
 func renew(t *testing.T, n fallback.Namespace, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -124,7 +124,7 @@ func TestPostgres_DialsThatAreGivenUpLeaveRoomForRenewals(t *testing.T) {
 }
 
 // Without a connect_timeout a server that takes longer than 2 seconds to greet is never reached:
-// the error says what to set.
+// the error names the setting.
 func TestPostgres_ASlowServerNeedsAConnectTimeout(t *testing.T) {
 	takes.Seconds(t)
 	for timeout, told := range map[time.Duration]bool{0: true, time.Second: false} {
@@ -176,7 +176,7 @@ func TestPostgres_CloseLeavesADeadServerSoon(t *testing.T) {
 	}
 }
 
-// A config's AfterNetConnect gets the connection that its DialFunc has made, and what it returns is
+// A config's AfterNetConnect gets the connection that its DialFunc has made, and its result is
 // used.
 func TestPostgres_ConnectionsOfTheConfig(t *testing.T) {
 	type dialled struct{ net.Conn }

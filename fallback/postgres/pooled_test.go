@@ -285,7 +285,7 @@ func synchronousCommitOfAnotherClient(t *testing.T, s *server) {
 	}
 }
 
-// What the pooler does not do is told at once, and what to do.
+// A service that the pooler does not give is told at once, with the remedy.
 func refuses(t *testing.T, s *server) {
 	p := startPooler(t, s, "pool_mode = transaction", "ignore_startup_parameters = search_path")
 	for query, why := range map[string]string{"&statement_timeout=5000": "ALTER ROLE", "&search_path=hf": "leaves out", "database": "the database", "role": "the role"} {
@@ -377,7 +377,7 @@ func TestPgbouncer_RestartAndFailover(t *testing.T) {
 }
 
 // Coordinators lock keys through a pooler that is killed, and led to servers that lack commits,
-// while another client sets what it likes.
+// while another client changes settings.
 func TestPgbouncer_NoTwoHolders(t *testing.T) {
 	storetest.Minutes(t)
 	s := startServer(t)

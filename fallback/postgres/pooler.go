@@ -9,16 +9,16 @@ import (
 )
 
 // A pooler in transaction mode, such as pgbouncer's, gives each transaction to any of its
-// connections of the server, with what other clients have left there: a SET, a prepared statement.
-// So nothing here outlives a transaction, tables have their whole names, and what makes writes
-// durable goes with each of them.
+// connections of the server. Other clients leave things there: a SET, a prepared statement. So
+// nothing here outlives a transaction, tables have their whole names, and the durability of writes
+// is set with each of them.
 
 // lasting has a transaction wait for the server's disk, and for standbys if the role's are waited
-// for, whatever synchronous_commit another client of a pooler has left. It counts at the commit.
+// for. Another client of a pooler may have left any synchronous_commit. It counts at the commit.
 const lasting = `CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true)
 	WHEN 'local' THEN set_config('synchronous_commit', NULL, true) END`
 
-// session has what the connection's server says of what holds for a session, or would without a
+// A session is the state of a connection's server that holds for a session, or would without a
 // pooler.
 type session struct {
 	pid    uint32  // of the server's process
@@ -70,14 +70,14 @@ func lacksPrepared(err error) bool {
 }
 
 // locate gives the table its whole name: search_path may be another one in the next transaction. It
-// refuses a search_path of which it is not clear that all processes have it.
+// refuses a search_path that other processes may not have.
 func (s *store) locate(x session, missing bool) error {
 	sql := s.sql.Load()
 	if sql.whole {
 		return nil
 	}
 	config, pooled, why := s.config.ConnConfig, s.pooled.Load(), ""
-	own := s.config.AfterConnect != nil || config.AfterConnect != nil || // what has set it is the same in each connection
+	own := s.config.AfterConnect != nil || config.AfterConnect != nil || // the hook that has set it is the same in each connection
 		s.config.PrepareConn != nil || s.config.BeforeAcquire != nil //nolint:staticcheck // configs have BeforeAcquire yet
 	switch wanted := config.RuntimeParams["search_path"]; {
 	case x.set && (pooled || !own), x.role && pooled:
@@ -101,7 +101,8 @@ func (s *store) pin(sql *statements, schema string) {
 	s.sql.CompareAndSwap(sql, &whole)
 }
 
-// refusedByPooler are words of pgbouncer's errors, which have no code of their own, and what to do.
+// refusedByPooler are words of pgbouncer's errors, which have no code of their own, and the texts
+// for users.
 var refusedByPooler = []struct{ words, text string }{
 	{"unsupported startup parameter", "the pooler refuses a parameter of the config: leave it out there, and set it by ALTER ROLE"},
 	{"no such database", "the pooler does not have the database"},

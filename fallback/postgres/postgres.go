@@ -1,12 +1,12 @@
 // Package postgres is an arbiter on PostgreSQL, 13 or later: locks with the safety of the database
-// that a service has already, at the speed of a local mutex, since a node asks it for one renewal
-// and one read in [coord.Options].RenewEvery.
+// that a service has already. They have the speed of a local mutex, since a node asks the database
+// for one renewal and one read in [coord.Options].RenewEvery.
 //
 //	config, err := pgxpool.ParseConfig(dsn)
 //	...
 //	c, err := coord.New(ctx, postgres.New(config, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs, which privileges it needs, and what it survives.
+// README.md has its costs, the privileges that it needs, and the failures that it survives.
 package postgres
 
 import (
@@ -88,7 +88,7 @@ type store struct {
 	sql    atomic.Pointer[statements]
 	pooled atomic.Bool // there is a pooler between
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	opened int        // that are not closed
 	pulse  *pgxpool.Pool
 	work   *pgxpool.Pool
@@ -231,7 +231,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// check refuses settings with which the server may lose what it acknowledged, notices a pooler, and
+// check refuses settings that may have the server lose an acknowledged write, notices a pooler, and
 // finds the table.
 func (s *store) check(ctx context.Context, c *pgxpool.Conn) (x session, missing bool, err error) {
 	var version int
@@ -265,8 +265,8 @@ func (s *store) check(ctx context.Context, c *pgxpool.Conn) (x session, missing 
 	return x, missing, s.locate(x, missing)
 }
 
-// atStart is a setting as it was when the session began: what has been set since may be of another
-// client of a pooler.
+// atStart is a setting as it was when the session began: a later value may be of another client of
+// a pooler.
 func atStart(setting string) string {
 	return `(SELECT reset_val FROM pg_settings WHERE name = '` + setting + `')`
 }
@@ -311,7 +311,7 @@ func (s *store) Advise(ctx context.Context) (advice []string, err error) {
 	return advice, err
 }
 
-// refusals are what trying again does not change, by SQLSTATE.
+// refusals are errors that another try does not change, by SQLSTATE.
 var refusals = map[string]string{
 	"42501": "the role lacks a privilege (see README.md of fallback/postgres)",
 	"42P01": "the table is gone",
@@ -319,7 +319,7 @@ var refusals = map[string]string{
 	"3F000": "the schema does not exist",
 }
 
-// denials are what a process that starts need not try again; later they are an outage.
+// denials are errors that a starting process does not try again; later they are an outage.
 var denials = map[string]string{
 	"28P01": "the password is wrong",
 	"28000": "the server does not let the role in",
@@ -341,7 +341,7 @@ func denied(err error) error {
 	return err
 }
 
-// failed tells what an error of a statement says about its execution.
+// failed marks the error of a statement by whether it was executed.
 func failed(err error) error {
 	switch text := refusals[codeOf(err)]; {
 	case err == nil || errors.Is(err, fallback.ErrRefused):

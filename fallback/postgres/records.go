@@ -19,8 +19,8 @@ import (
 func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
 // Table returns the statement that creates the table of the records, for a migration. Half of each
-// page is free at first, and no index has what changes, so an update leaves the indexes alone
-// (HOT).
+// page is free at first, and no index has a column that changes, so an update leaves the indexes
+// alone (HOT).
 func Table(table string) string { return create(quoted(table)) }
 
 func create(table string) string {
@@ -95,7 +95,7 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 func (s *store) Load(ctx context.Context, keys []string) (look fallback.Look, err error) {
 	err = s.do(ctx, keys[0], reading, func(c *pgxpool.Conn) error {
 		look, err = s.read(ctx, c, keys)
-		if codeOf(err) == "42P01" { // another server that has nothing: what it lacks begins Grace
+		if codeOf(err) == "42P01" { // another server that has nothing: missing records begin Grace
 			if err = s.create(ctx, c); err == nil {
 				look, err = s.read(ctx, c, keys)
 			}

@@ -45,8 +45,8 @@ func (t *talker) Send(ctx context.Context, all []fallback.Mail) error {
 
 const (
 	probeFor   = 5 * time.Second // how long the first message may take
-	probeLeast = time.Second     // what comes within less says nothing of a pooler
-	answerFor  = time.Second     // what a probe leaves of its context's time, and unlisten takes at most
+	probeLeast = time.Second     // a shorter silence says nothing of a pooler
+	answerFor  = time.Second     // a probe leaves it of its context's time, and unlisten takes it at most
 )
 
 // probing is how long a probe takes: it ends before ctx does, so that its caller is told why.
@@ -159,8 +159,8 @@ func (t *talker) listen(ctx context.Context, channels []string) (c *pgx.Conn, er
 	if err != nil {
 		return c, failed(err)
 	}
-	// From another connection: what a connection sends itself comes with the answer, also through a
-	// pooler.
+	// From another connection: a connection's messages to itself come with the answer, also through
+	// a pooler.
 	if err := t.Send(ctx, []fallback.Mail{{Channel: channels[0]}}); err != nil {
 		return c, err
 	}
@@ -185,8 +185,8 @@ var errDeaf = refusal("no message comes back, as behind a pooler in transaction 
 	"that leads to the server itself, or Mute")
 
 // keeps refuses a connection that its pooler lends to others between two transactions. It looks
-// before LISTEN, which would stay with the server's process, and have it tell other clients what is
-// not for them. It does not find every such pooler.
+// before LISTEN, which would stay with the server's process, and have it send other clients
+// messages that are not for them. It does not find every such pooler.
 func (t *talker) keeps(ctx context.Context, c *pgx.Conn) error {
 	first, err := askPID(ctx, c, "")
 	if err != nil || first == c.PgConn().PID() { // there is no pooler
@@ -215,7 +215,7 @@ func askPID(ctx context.Context, c *pgx.Conn, statements string) (pid uint32, er
 	return pid, errors.Join(err, results.Close())
 }
 
-// unlistenTries is how often a connection is asked for, of which a pooler has up to as many at
+// unlistenTries is how often unlisten asks for the connection: a pooler may have up to as many at
 // work.
 const unlistenTries = 20
 

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// The user of docs/quorum.md may do what is needed, also when servers forget. Each command that it
-// permits is used.
+// The user of docs/quorum.md has the rights that are needed, also when servers forget. Each command
+// that it permits is used.
 func TestQuorum_ACL(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/quorum.md")

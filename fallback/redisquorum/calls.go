@@ -46,8 +46,8 @@ func pause(ctx context.Context, most time.Duration) error {
 	}
 }
 
-// turns are the swaps of this process: one at a time swaps a record, and what is known to be over
-// is not sent.
+// turns are the swaps of this process: one at a time swaps a record. One from a version that is
+// known to be over is not sent.
 type turns struct {
 	mu     sync.Mutex
 	under  map[string]chan struct{} // way, by record; closed at its end

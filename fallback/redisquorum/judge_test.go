@@ -140,7 +140,7 @@ func (x *network) onTop(all []injury) (steps []func()) {
 	return steps
 }
 
-// What befalls a server, or one process's way to them, or clocks.
+// Injuries of a server, of one process's way to them, or of clocks.
 func TestQuorum_NoTwoHolders(t *testing.T) {
 	storetest.Minutes(t)
 	for _, x := range []struct {

@@ -1,11 +1,12 @@
 // Package redisquorum is an arbiter on several Redis servers that know nothing of each other, three
-// or five: what Redlock is for. A minority of them may be away, be emptied, lose their last writes,
-// or have wrong clocks, and no lock is lost.
+// or five: the purpose of Redlock. A minority of them may be away, be emptied, lose their last
+// writes, or have wrong clocks, and no lock is lost.
 //
 //	c, err := coord.New(ctx, redisquorum.New([]*redis.Client{a, b, c}, nil), &coord.Options{Namespace: "orders"})
 //
 // Each record of the arbiter is a register that a majority agrees on, by consensus and not by time:
-// docs/quorum.md says what that survives and costs, and what Redlock cannot promise.
+// docs/quorum.md has its costs, the failures that it survives, and the promises that Redlock cannot
+// make.
 package redisquorum
 
 import (
@@ -26,15 +27,15 @@ type Options struct {
 	// Prefix begins all keys. Empty: "holdfast:quorum:".
 	Prefix string
 
-	// ColdStart says that servers of which none is a member are new, so that a new namespace need
-	// not wait for Grace. For tests, demos and development: see [fallback.RecordsOptions].
+	// ColdStart says that servers are new if none of them is a member. So a new namespace need not
+	// wait for Grace. For tests, demos and development: see [fallback.RecordsOptions].
 	ColdStart bool
 }
 
 // New returns an arbiter on the servers of some clients, which stay the caller's to close. Each is
 // a primary of its own: no two are the same server, replicas of each other, or nodes of a Redis
 // Cluster. All processes have to name the same servers; the order does not matter. New does no I/O:
-// what is wrong is an error of [fallback.Arbiter.Attach]. opts may be nil.
+// errors are those of [fallback.Arbiter.Attach]. opts may be nil.
 //
 // The arbiter is Guarded: if a majority has lost its data, Grace begins. It goes by no server's
 // clock, and has no messages ([fallback.Mute]).
@@ -56,13 +57,13 @@ type store struct {
 	prefix  string
 	calls   calls
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	current *register  // of the generation that a majority was of when it was looked at last; nil: none yet
 	name    string     // of the generation
 	healing map[int]bool
-	stop    context.CancelFunc // ends what heals; nil: not open
+	stop    context.CancelFunc // ends the healing; nil: not open
 	opens   int
-	ctx     context.Context // of what heals
+	ctx     context.Context // of the healing
 }
 
 func refusal(format string, args ...any) error {
@@ -109,7 +110,7 @@ func (s *store) Close() error {
 	return nil
 }
 
-// marks asks all servers what they are. It returns when all have answered, or ctx ends.
+// marks asks all servers for their marks. It returns when all have answered, or ctx ends.
 func (s *store) marks(ctx context.Context) (all []mark, errs []error) {
 	all, errs = make([]mark, len(s.clients)), make([]error, len(s.clients))
 	var each sync.WaitGroup

@@ -46,7 +46,7 @@ func startQuorum(t *testing.T, n int, args ...string) *quorum {
 	return q
 }
 
-// clock starts n more servers, each of which has a clock of its own.
+// clock starts n more servers, each with a clock of its own.
 func (q *quorum) clock(n int) {
 	q.t.Helper()
 	for range n {
@@ -190,8 +190,8 @@ func TestQuorum_ServersThatForget(t *testing.T) {
 	}
 }
 
-// If a majority has forgotten, all is lost, and said so: another server, to which nothing that was
-// read before can be written.
+// If a majority has forgotten, all is lost, and said so: the server is another one, and no record
+// that was read before can be written to it.
 func TestQuorum_AMajorityForgets(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3)

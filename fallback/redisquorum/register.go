@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A cell is what a server has of a record.
+// A cell is a server's part of a record.
 type cell struct {
-	promised string // a ballot; "" for none, as in what follows
-	ballot   string // of what was accepted
+	promised string // a ballot; "" for none, as below
+	ballot   string // of the accepted value
 	version  string // of the value, which has it for good
 	value    string
 }
@@ -45,11 +45,11 @@ type earlierError struct{ epoch uint32 }
 func (e earlierError) Error() string { return "the server knows epoch " + epochText(e.epoch) }
 
 // A register swaps records at a majority of servers: CASPaxos (D. Rystsov, "CASPaxos: Replicated
-// State Machines without logs",
-// 2018). What is added is about servers that lose what they had acknowledged, promises included. Such a server does not answer until
-// it is admitted again, in a new epoch of which a majority of the others was told first. An epoch
-// is the first part of a ballot, so whatever it had promised is over. Rules and guards are in
-// internal/model/quorum. A register is safe for concurrent use.
+// State Machines without logs", 2018). The addition is about servers that lose acknowledged state,
+// promises included. Such a server does not answer until it is admitted again, in a new epoch that
+// a majority of the others was told first. An epoch is the first part of a ballot, so its old
+// promises are over. Rules and guards are in internal/model/quorum. A register is safe for
+// concurrent use.
 type register struct {
 	members
 	calls    *calls
@@ -57,7 +57,7 @@ type register struct {
 
 	turns turns // of this process's swaps
 
-	mu    sync.Mutex    // protects what follows
+	mu    sync.Mutex    // protects the fields below
 	epoch uint32        // the highest that a majority knows
 	heard uint32        // the highest that one server knows
 	round uint64        // the highest that was seen in a ballot
@@ -127,7 +127,7 @@ var errMinority = errors.New("less than a majority of the servers answers")
 // with that one.
 func majority(n int) int { return n/2 + 1 }
 
-// ask sends to the servers, and returns what they reply: a majority at least. It waits until enough
+// ask sends to the servers, and returns their replies: a majority at least. It waits until enough
 // says so, or, for those that are slower, half as long again as a majority took. skip is a server
 // that is not asked, -1 for none.
 func (r *register) ask(ctx context.Context, skip int, send func(ctx context.Context, server int) (reply, error), enough func([]reply) bool) ([]reply, error) {
@@ -188,8 +188,8 @@ func (r *register) ask(ctx context.Context, skip int, send func(ctx context.Cont
 	return all, nil
 }
 
-// load reads records, each with every swap that was acknowledged before. What a majority tells
-// alike was accepted by it; all else is written again first.
+// load reads records, each with every swap that was acknowledged before. A cell that a majority
+// tells alike was accepted by it; all else is written again first.
 func (r *register) load(ctx context.Context, names []string) ([]cell, error) {
 	agreed := func(all []reply, k int) (cell, bool) {
 		for _, x := range all {
@@ -237,10 +237,10 @@ func (r *register) load(ctx context.Context, names []string) ([]cell, error) {
 	return cells, err
 }
 
-// again proposes what was found, if there is anything.
+// again proposes the found cell, if there is one.
 func again(_ int, found cell) (cell, bool) { return found, found.ballot != "" }
 
-// until tries again and again what has not succeeded, a part at a time, until ctx ends.
+// until tries those that have not succeeded again and again, a part at a time, until ctx ends.
 func (r *register) until(ctx context.Context, left []int, try func(part []int) (done []bool, err error)) error {
 	for n := 0; len(left) > 0; {
 		part := left[:min(len(left), maxRecords)]
@@ -279,10 +279,10 @@ func (r *register) pause(ctx context.Context, try int) error {
 	return pause(ctx, took<<min(try, 5))
 }
 
-// propose runs both phases for records, with one ballot. next tells what is to be accepted, given
-// what was found. If not ok, nothing is, and the record was only looked at: what was found may be
-// undone yet. sure tells for which records it is known that a majority has accepted what cells
-// says; of the others it may have been accepted by some.
+// propose runs both phases for records, with one ballot. next returns the cell to be accepted,
+// given the found one. If not ok, none is, and the record was only looked at: the found cell may be
+// undone yet. sure tells of each record whether a majority is known to have accepted its cell; of
+// the others some servers may have.
 func (r *register) propose(ctx context.Context, skip int, names []string, next func(k int, found cell) (cell, bool)) (cells []cell, sure []bool, err error) {
 	begin, ballot, n := time.Now(), r.ballot(), majority(r.count())
 	defer func() {
@@ -418,7 +418,7 @@ func (r *register) swap(ctx context.Context, names, was, values []string) ([]boo
 }
 
 // admit makes all records safe without a server that has forgotten, and returns the epoch in which
-// it may be admitted. What is accepted was accepted by a majority without it, in that epoch.
+// it may be admitted. Accepted cells were accepted by a majority without it, in that epoch.
 func (r *register) admit(ctx context.Context, server int) (epoch uint32, err error) {
 	ask := func(epoch string) ([]reply, error) {
 		return r.ask(ctx, server, func(ctx context.Context, i int) (reply, error) { return r.tell(ctx, i, epoch) }, always)

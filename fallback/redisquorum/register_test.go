@@ -17,7 +17,7 @@ type deaf struct {
 	members
 	asked  func()
 	answer chan struct{} // closed: they do
-	got    chan []cell   // what they were to accept
+	got    chan []cell   // the cells that they were to accept
 }
 
 func (*deaf) count() int { return 3 }
@@ -135,7 +135,7 @@ func TestRegister_SwapTellsWhatIsTrue(t *testing.T) {
 		var all calls
 		const none, written, unknown = "not written", "written", "unknown"
 		var mu sync.Mutex
-		said := make(map[string]string) // by what the swap was to append
+		said := make(map[string]string) // by the text that the swap was to append
 		count := make(map[string]int)
 		names := []string{"k", "l"}
 		one := func(r *register, who string) {

@@ -81,7 +81,7 @@ func (g *generation) accept(ctx context.Context, server int, ballot string, name
 	return g.cells(g.send(ctx, acceptScript, server, append([]string{g.namesKey()}, g.keys(names)...), ballot, args...))
 }
 
-// send sends a message to a member, and returns what follows its epoch.
+// send sends a message to a member, and returns its answer after the epoch.
 func (g *generation) send(ctx context.Context, s *redis.Script, server int, keys []string, ballot string, args ...any) (int, reply, []string, error) {
 	answer, err := s.Run(ctx, g.clients[server], append([]string{g.markKey()}, keys...), append([]any{g.name, ballot}, args...)...).StringSlice()
 	if err == nil && len(answer) < 2 {
@@ -122,10 +122,10 @@ func (g *generation) cells(server int, r reply, rest []string, err error) (reply
 	return r, nil
 }
 
-// A mark is what a server says of itself.
+// A mark is a server's answer about itself.
 type mark struct {
 	run, mode, policy       string
-	generation, epoch, made string // "" for none; made: by which process of the server
+	generation, epoch, made string // "" for none; made: the server's process at the time
 }
 
 // member reports whether the server is one.
@@ -142,7 +142,7 @@ func (s *store) hello(ctx context.Context, server int) (m mark, err error) {
 	return mark{a[0], a[1], a[2], a[3], a[4], a[5]}, nil
 }
 
-// makeMember makes a server a member of a generation, if it still is what it said.
+// makeMember makes a server a member of a generation, if its mark is still the same.
 func (s *store) makeMember(ctx context.Context, server int, was mark, generation string, epoch uint32) error {
 	err := markScript.Run(ctx, s.clients[server], []string{s.markKey()}, was.run, was.generation, was.epoch, was.made,
 		generation, epochText(epoch)).Err()

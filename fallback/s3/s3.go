@@ -6,7 +6,7 @@
 //		Namespace: "orders", SessionTTL: 20 * time.Second, Cluster: &coord.Cluster{Membership: gossip.Start},
 //	})
 //
-// README.md says what it costs and survives, and which settings to use.
+// README.md has its costs, the failures that it survives, and the settings to use.
 package s3
 
 import (
@@ -40,7 +40,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (24
 	// s with a SessionTTL of 20 s): its records may have been deleted while processes use it. For
-	// tests, demos and development, and for what makes a namespace before processes use it.
+	// tests, demos and development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 
@@ -92,7 +92,7 @@ type store struct {
 	client         *awss3.Client
 	bucket, prefix string
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	mark     string
 	markRead time.Time // when that read began
 }
@@ -108,8 +108,8 @@ func (s *store) markKey() string { return s.prefix + "mark" }
 
 func (s *store) recordKey(key string) string { return s.prefix + "records/" + key }
 
-// An object begins with a line that says what it is, and has a random text: an ETag may be a hash
-// of the contents, and no two writes may have the same.
+// An object begins with a line of its kind and a random text: an ETag may be a hash of the
+// contents, and no two writes may have the same.
 const objectKind = "holdfast/1 "
 
 func encode(value []byte) []byte {
@@ -151,7 +151,7 @@ func (s *store) Open(ctx context.Context) error {
 	}
 }
 
-// check writes the mark as it is, with conditions of which the first two do not hold: where
+// check writes the mark as it is, with three conditions. The first two do not hold. Where
 // conditions do not count, nothing changes.
 func (s *store) check(ctx context.Context, version string, body []byte) error {
 	for _, c := range []struct {
@@ -253,8 +253,8 @@ func (s *store) getRecord(ctx context.Context, key string) (value []byte, versio
 	return value, version, nil
 }
 
-// get returns what an object has after its kind, and its ETag, which is empty if there is none.
-// Load tries again, and the SDK does not.
+// get returns an object's text after its kind, and its ETag, which is empty if there is none. Load
+// tries again, and the SDK does not.
 func (s *store) get(ctx context.Context, key string) (text []byte, etag string, err error) {
 	out, err := s.client.GetObject(ctx, &awss3.GetObjectInput{Bucket: &s.bucket, Key: &key}, once)
 	if err != nil {
@@ -348,7 +348,7 @@ func code(err error) string {
 	return ""
 }
 
-// explain marks errors with which nothing was executed.
+// explain marks errors of calls that were not executed.
 func (s *store) explain(err error) error {
 	if err == nil || errors.Is(err, fallback.ErrRefused) {
 		return err

@@ -105,8 +105,8 @@ func TestS3_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return fallback.NewRecords(g.store(0), careful) }, g.copied, func() { g.remove(g.store(0).markKey()) })
 }
 
-// What is missing is in Grace for a process that was there before. A record that is made for the
-// data of before is in Grace for all.
+// Missing data are in Grace for a process that was there before. A record that is made for the
+// earlier data is in Grace for all.
 func TestS3_AnEmptiedBucketIsNoticed(t *testing.T) {
 	g := startGateway(t, 1)
 	s := g.store(0)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback/sqlite"
 )
 
-// directory is one in memory, where there is such, with -short: what a disk adds is time.
+// directory is one in memory, where there is such, with -short: a disk adds only time.
 func directory(t *testing.T) string {
 	if testing.Short() {
 		if dir, err := os.MkdirTemp("/dev/shm", "holdfast-"); err == nil {

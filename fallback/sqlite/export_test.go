@@ -2,5 +2,5 @@ package sqlite
 
 import "github.com/holdfast-go/holdfast/fallback"
 
-// Store is what New makes an arbiter of.
+// Store is the store of New's arbiter.
 func Store(path string) fallback.Records { return &store{path: path} }

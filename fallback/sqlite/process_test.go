@@ -30,7 +30,7 @@ const workerEnv = "HOLDFAST_SQLITE_WORKER"
 
 const workerKeys = 3
 
-// work locks keys until it is told to end, and writes a line for each: "locked", or what is wrong.
+// work locks keys until it is told to end, and writes a line for each: "locked", or a fault.
 func work(text string) int {
 	var dir string
 	if err := json.Unmarshal([]byte(text), &dir); err != nil {
@@ -70,10 +70,10 @@ func work(text string) int {
 	return 0
 }
 
-// section is what a lock protects: a file with the last token. It unlocks. A later token that is
-// there before Unlock says that the lock was held until then is of a second holder. A process that
-// was stopped for longer than its lock lasted finds later tokens, too: its Unlock has an error, and
-// nothing is wrong.
+// section is the section under a lock: a file with the last token. It unlocks. A later token that
+// is there before Unlock says that the lock was held until then is of a second holder. A process
+// that was stopped for longer than its lock lasted finds later tokens, too: its Unlock has an
+// error, and nothing is wrong.
 func section(path string, l coord.Lock) (wrong string) {
 	fence := uint64(l.Fence())
 	if n := lastToken(path); n >= fence {

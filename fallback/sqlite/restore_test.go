@@ -108,7 +108,8 @@ func TestSQLite_EachCopyIsAnotherServer(t *testing.T) {
 	}
 }
 
-// kept copies the file. back writes what the copy has into the file, as the command .restore does.
+// kept copies the file. back writes the records of the copy into the file, as the command .restore
+// does.
 func (s *saved) kept() (back func()) {
 	s.t.Helper()
 	old := s.copy()
@@ -144,8 +145,8 @@ func TestSQLite_TokensRiseOverOlderData(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return sqlite.New(s.path, nil) }, s.kept, marked)
 }
 
-// The file has the secret of its namespaces, so it is made for its user alone, with what SQLite
-// puts beside it.
+// The file has the secret of its namespaces, so it is made for its user alone, with the files that
+// SQLite puts beside it.
 func TestSQLite_NoOtherUserReadsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks")
 	defer syscall.Umask(syscall.Umask(0o022))

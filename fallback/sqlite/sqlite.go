@@ -2,7 +2,7 @@
 //
 //	c, err := coord.New(ctx, sqlite.New("/var/lib/orders/locks", nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives.
+// README.md has its costs, and the failures that it survives.
 package sqlite
 
 import (
@@ -28,7 +28,7 @@ import (
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
 	// ColdStart says that a file without the namespace is new. Without it, a namespace in a file
-	// that is younger than Grace begins in Grace, because an older file may have been deleted while
+	// that is younger than Grace begins in Grace: an older file may have been deleted while
 	// processes used it. For tools, tests and development.
 	ColdStart bool
 }
@@ -48,7 +48,7 @@ func New(path string, opts *Options) fallback.Arbiter {
 type store struct {
 	path string
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	opened int        // that are not closed
 	file   *file      // that is in use; nil: none
 
@@ -114,7 +114,7 @@ func (s *store) use(ctx context.Context) (*file, error) {
 			return nil, notSent(err)
 		}
 		if was := s.file; was != nil {
-			s.leaving.Go(func() { _ = was.close() }) // what it has is lost anyway
+			s.leaving.Go(func() { _ = was.close() }) // its data is lost anyway
 		}
 		s.file = f
 	}
@@ -156,7 +156,7 @@ func patiently(ctx context.Context, f func() error) error {
 const schema = `CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS file (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created INTEGER NOT NULL)`
 
-// checkPath refuses what is no file, or on a file system on which the arbiter would not be safe.
+// checkPath refuses a path of no file, or on a file system where the arbiter would not be safe.
 func checkPath(path string) error {
 	if path == "" || strings.HasPrefix(path, ":memory:") {
 		return refusal("the path is %q, must be that of a file", path)
@@ -164,7 +164,7 @@ func checkPath(path string) error {
 	return checkFileSystem(filepath.Dir(path))
 }
 
-// dsnOf is the name by which the driver opens a file.
+// dsnOf is the driver's name of a file.
 func dsnOf(path string, query url.Values) string {
 	query.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busyFor.Milliseconds()))
 	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: query.Encode()}).String()
@@ -196,10 +196,10 @@ func open(ctx context.Context, path string) (f *file, err error) {
 var errMoved = errors.New("another file has taken the path of this one")
 
 func (f *file) prepare(ctx context.Context, path string) error {
-	if made, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600); err == nil { // it has a secret. Else SQLite says what is wrong
+	if made, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600); err == nil { // it has a secret. Else SQLite names the fault
 		_ = made.Close()
 	}
-	info, statErr := os.Stat(path) // what is there before and after is the file that the connection has opened
+	info, statErr := os.Stat(path) // a file that is there before and after is the one that the connection has opened
 	var mode, id string
 	err := patiently(ctx, func() error {
 		if err := f.write.QueryRowContext(ctx, `PRAGMA journal_mode`).Scan(&mode); err != nil || mode != "wal" {

@@ -97,7 +97,7 @@ func (s *store) heard(l *link, err error) {
 	}
 }
 
-// ask waits for what f returns until ctx ends. What f has asked for may be executed later.
+// ask waits for the result of f until ctx ends. The request of f may be executed later.
 func ask[T any](ctx context.Context, f func() (T, error)) (answer T, err error) {
 	if err := ctx.Err(); err != nil {
 		return answer, notSent(err)
@@ -160,7 +160,7 @@ func (s *store) barrier(ctx context.Context, conn *zk.Conn) (mark, error) {
 	}
 }
 
-// node is what a znode has.
+// node is the content of a znode.
 type node struct {
 	data    []byte
 	version int32
@@ -176,8 +176,8 @@ func get(ctx context.Context, conn *zk.Conn, path string) (node, error) {
 	})
 }
 
-// prepare reads the mark, and makes it if it is missing. What it reads may be old: the barrier
-// comes after it, and what is made goes by the root's version.
+// prepare reads the mark, and makes it if it is missing. It may read old data: the barrier comes
+// after it, and writes go by the root's version.
 func (s *store) prepare(ctx context.Context, conn *zk.Conn) (mark, error) {
 	for {
 		root, err := get(ctx, conn, s.root)

@@ -164,7 +164,7 @@ func (e *ensemble) unmark() {
 	}
 }
 
-// mode is what a server says of itself, empty if it says nothing.
+// mode returns the mode in a server's answer to srvr, empty if there is none.
 func (e *ensemble) mode(i int) string {
 	conn, err := net.DialTimeout("tcp", e.addrs[i], time.Second)
 	if err != nil {

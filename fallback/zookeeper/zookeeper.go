@@ -6,7 +6,7 @@
 //	}
 //	c, err := coord.New(ctx, zookeeper.New(connect, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md says what it costs and survives.
+// README.md has its costs, and the failures that it survives.
 package zookeeper
 
 import (
@@ -35,7 +35,7 @@ type Options struct {
 
 	// ColdStart says that a namespace that is missing is new. Without it, one begins with Grace (12
 	// s by default): its records may have been deleted while processes use it. For tests, demos and
-	// development, and for what makes a namespace before processes use it.
+	// development, and for tools that make a namespace before processes use it.
 	ColdStart bool
 }
 
@@ -84,13 +84,13 @@ const (
 	pauseFor = 50 * time.Millisecond
 )
 
-// store is what is below a znode of an ensemble, a [fallback.Records].
+// store is the tree below a znode of an ensemble, a [fallback.Records].
 type store struct {
 	connect func() (*zk.Conn, error)
 	root    string
 	acl     []zk.ACL
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	opened  int
 	link    *link // nil: there is none
 	mark    mark
@@ -179,9 +179,9 @@ func (s *store) try(ctx context.Context, patience time.Duration, keys []string) 
 var errMoved = errors.New("zookeeper: the session has ended")
 
 // read reads after a barrier: a transaction that changes nothing. ZooKeeper's sync is none, for a
-// leader answers that by itself, also one that others have replaced. What the barrier's session
-// reads after that is as late as the barrier, at whichever server: one that is behind does not take
-// the session. A later session may be at any.
+// leader answers that by itself, also one that others have replaced. Later reads of the barrier's
+// session are as late as the barrier, at any server: one that is behind does not take the session.
+// A later session may be at any.
 func (s *store) read(ctx context.Context, conn *zk.Conn, keys []string) (look fallback.Look, err error) {
 	session := conn.SessionID()
 	m, err := s.barrier(ctx, conn)
@@ -262,7 +262,7 @@ func (s *store) swap(ctx context.Context, conn *zk.Conn, server string, c fallba
 	return err == nil, err
 }
 
-// explain marks errors with which nothing was executed.
+// explain marks errors of calls that were not executed.
 func (s *store) explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrAuthFailed):

@@ -85,7 +85,7 @@ func TestZookeeper_TokensRiseOverARestore(t *testing.T) {
 	storetest.TokensRise(t, func() fallback.Arbiter { return New(e.connect(), nil) }, e.copied, e.unmark)
 }
 
-// What is missing is in Grace for a process that was there before.
+// Missing data are in Grace for a process that was there before.
 func TestZookeeper_AnEmptiedEnsembleIsNoticed(t *testing.T) {
 	takes.Seconds(t)
 	e := startEnsemble(t, 1)
@@ -139,9 +139,9 @@ func TestZookeeper_ALeaderAloneAnswersNoRead(t *testing.T) {
 	}
 }
 
-// A valve is what a connection goes through.
+// A valve is a gate for connections.
 type valve struct {
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	closed bool
 	conns  []net.Conn
 	lose   func(written []byte) bool // after such a request no answer comes, and the connection ends
