@@ -41,10 +41,10 @@ func readmeACL(t *testing.T, prefix string) []string {
 	return fields
 }
 
-// onCluster is what README's user needs in addition on a Redis Cluster.
+// onCluster returns the rights that README's user needs in addition on a Redis Cluster.
 func onCluster(t *testing.T) []string { return needs(t, "on a Redis Cluster also") }
 
-// needs is what README's user needs in addition, after some words of README.
+// needs returns the rights that README's user needs in addition, after some words of README.
 func needs(t *testing.T, words string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
@@ -55,7 +55,7 @@ func needs(t *testing.T, words string) []string {
 	return strings.Fields(string(more[1]))
 }
 
-// commands is what a rule permits.
+// commands returns the commands that a rule permits.
 func commands(rule []string) (all []string) {
 	for _, f := range rule {
 		if name, ok := strings.CutPrefix(f, "+"); ok {
@@ -80,7 +80,7 @@ func permit(t *testing.T, s *redistest.Server, more ...string) {
 	}
 }
 
-// seen is the commands that a server was asked for, and what it has refused.
+// seen enters the commands that a server was asked for, and those that it has refused.
 func seen(t *testing.T, s *redistest.Server, into map[string]bool) {
 	t.Helper()
 	stats, err := s.Client(t).Info(t.Context(), "commandstats").Result()

@@ -16,7 +16,7 @@ import (
 // Advise implements [fallback.Adviser].
 func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 	return outlive(ctx, &n.calls, func(ctx context.Context) (advice []string, err error) {
-		var mu sync.Mutex     // protects advice and what follows: the masters are asked concurrently
+		var mu sync.Mutex     // protects advice, with and without: the masters are asked concurrently
 		var with, without int // servers with replicas, and without
 		ask, err := n.replicasNeeded(ctx)
 		if err != nil {
@@ -65,8 +65,8 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 // needed is how many replicas a server must have: for each change, and for a session to begin.
 type needed struct{ changes, openings int }
 
-// replicasNeeded returns what asks a server for that, and what is needed of it once it has
-// answered.
+// replicasNeeded returns ask, which asks a server for that in a pipeline. Once the server has
+// answered, the function that ask returned tells the numbers.
 func (n *redisSpace) replicasNeeded(ctx context.Context) (ask func(*redis.Client, redis.Pipeliner) func() needed, err error) {
 	cluster, isCluster := n.conns.work.(*redis.ClusterClient)
 	table := "" // the server that has the sessions
@@ -94,7 +94,7 @@ func (n *redisSpace) replicasNeeded(ctx context.Context) (ask func(*redis.Client
 	}, nil
 }
 
-// advice says what does not work while the server has fewer replicas.
+// advice names the operations that fail while the server has fewer replicas.
 func (x needed) advice(info map[string]string, addr string) []string {
 	has, err := strconv.Atoi(info["connected_slaves"])
 	switch {
@@ -117,7 +117,7 @@ func serverName(addr string) string {
 	return addr
 }
 
-// adviceOn is what a server's INFO gives reason to say.
+// adviceOn returns the advice on a server's INFO.
 func adviceOn(info map[string]string, replicas int, addr string) (advice []string) {
 	addr = serverName(addr)
 	if info[notPermitted] != "" && info["maxmemory_policy"] == "" {
@@ -137,8 +137,8 @@ func adviceOn(info map[string]string, replicas int, addr string) (advice []strin
 	return advice
 }
 
-// adviceOnResults is what INFO gives reason to say where results are kept beside the locks. They
-// expire, and locks do not, so a server that evicts only what expires is fit for locks.
+// adviceOnResults returns the advice on INFO where results are kept beside the locks. They expire,
+// and locks do not, so a server that evicts only expiring keys is fit for locks.
 func adviceOnResults(info map[string]string, addr string) []string {
 	limit, policy := info["maxmemory"], info["maxmemory_policy"]
 	if limit == "" || limit == "0" || !strings.HasPrefix(policy, "volatile-") {
@@ -153,9 +153,9 @@ func adviceOnResults(info map[string]string, addr string) []string {
 // taken over: some 2 s, measured, to 4 s.
 const promotes = 4 * time.Second
 
-// adviceOnCluster is about a Redis Cluster with replicas whose servers miss one of them for longer
-// than locks last without it, or refuse all keys while one is away. It does not ask again where
-// CONFIG is not permitted.
+// adviceOnCluster is about a Redis Cluster with replicas. Its servers may miss one of them for
+// longer than locks last without it, or refuse all keys while one is away. It does not ask again
+// where CONFIG is not permitted.
 func (n *redisSpace) adviceOnCluster(ctx context.Context, c *redis.ClusterClient, with, without int) (advice []string) {
 	if with == 0 || n.noConfig.Load() {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// wantAdvice checks that there is one advice that says what is named, or none at all.
+// wantAdvice checks that there is one advice, which contains named, or none at all.
 func wantAdvice(t *testing.T, n fallback.Namespace, named string) {
 	t.Helper()
 	advice, err := n.(fallback.Adviser).Advise(t.Context())
@@ -41,7 +41,7 @@ func TestReplicationThatLosesWritesIsAdvisedAgainst(t *testing.T) {
 	wantAdvice(t, n, "")
 }
 
-// advises checks that what is named is among the advice.
+// advises checks that an advice contains named.
 func advises(t *testing.T, n fallback.Namespace, named string) {
 	t.Helper()
 	advice, err := n.(fallback.Adviser).Advise(t.Context())
@@ -50,8 +50,8 @@ func advises(t *testing.T, n fallback.Namespace, named string) {
 	}
 }
 
-// Where a replica is away that sessions need, advice says so, and what not to do; also to one that
-// only looks on.
+// Where a replica is away that sessions need, advice says so, and names the action to avoid; also
+// to one that only looks on.
 func TestAdvice_AReplicaThatSessionsNeedIsAway(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -89,8 +89,8 @@ func TestAdvice_NamesTheServer(t *testing.T) {
 	}
 }
 
-// A server that evicts only what expires loses no locks, but results: of that a process is told
-// that keeps some, and not one that only locks, or publishes the key of an observer.
+// A server that evicts only expiring keys loses no locks, but results. A process that keeps some is
+// told of that. One that only locks, or publishes the key of an observer, is not.
 func TestAdvice_ResultsThatMayBeEvicted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
@@ -121,8 +121,8 @@ func TestAdvice_ResultsThatMayBeEvicted(t *testing.T) {
 	}
 }
 
-// Redis before 6.2.7 does not enforce min-replicas-to-write for what a script writes, and all that
-// Holdfast writes is written by scripts.
+// Redis before 6.2.7 does not enforce min-replicas-to-write for the writes of a script, and all
+// writes of Holdfast's are by scripts.
 func TestAdvice_AServerWhoseScriptsWaitForNoReplica(t *testing.T) {
 	for version, told := range map[string]string{"6.2.0": "6.2.7", "6.2.6": "6.2.7", "6.2.7": "", "6.2.14": "", "7.0.0": "", "7.2.4": "", "8.0": "", "": ""} {
 		got := redisarbiter.AdviceOn(map[string]string{"redis_version": version, "connected_slaves": "1", "min_slaves_good_slaves": "1"}, 0, "redis-1:6379")
@@ -208,7 +208,7 @@ func TestEvictionThatIsSwitchedOnLaterIsFound(t *testing.T) {
 	}
 }
 
-// A user that may not call INFO: what can be known otherwise is.
+// A user that may not call INFO: the server is checked by other commands.
 func TestServerThatDoesNotPermitInfoIsCheckedAllTheSame(t *testing.T) {
 	t.Parallel()
 	s, replica := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// firstLook is what the servers say at the start. A slow server is asked as few times as possible.
+// firstLook is the servers' answers at the start. A slow server is asked as few times as possible.
 type firstLook struct {
 	guarded bool // every server tells its name
 	kind    kind
@@ -55,7 +55,7 @@ func checkServers(ctx context.Context, c redis.UniversalClient, hash string, obs
 	}
 }
 
-// kind is what a namespace's keys are spread over.
+// kind says over which servers a namespace's keys are spread.
 type kind int
 
 const (
@@ -102,9 +102,9 @@ func checkServer(ctx context.Context, c redis.Cmdable, observes bool, more func(
 	return guarded, checkClock(clock)
 }
 
-// readInfo returns what a server tells of itself. If it does not permit INFO, that is what other
-// commands tell: HELLO, which is always permitted, and CONFIG, if it is. What more adds, if it is
-// not nil, is asked in the same round trip.
+// readInfo returns a server's INFO. If INFO is not permitted, it uses the answers of other
+// commands: HELLO, which is always permitted, and CONFIG, if it is. The commands of more, if it is
+// not nil, are sent in the same round trip.
 func readInfo(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) (map[string]string, error) {
 	var text strings.Builder
 	var told []*redis.StringCmd
@@ -138,7 +138,7 @@ func readInfo(ctx context.Context, c redis.Cmdable, more func(redis.Pipeliner)) 
 	return parseInfo(text.String()), nil
 }
 
-// notPermitted is set in what is known of a server that does not permit INFO.
+// notPermitted is set in the info of a server that does not permit INFO.
 const notPermitted = "INFO is not permitted"
 
 func otherInfo(ctx context.Context, c redis.Cmdable) (map[string]string, error) {
@@ -178,7 +178,7 @@ func checkClock(told *redis.TimeCmd) error {
 	theirs, err := told.Result()
 	if err != nil {
 		if _, answered := errors.AsType[redis.Error](err); answered {
-			return nil // the scripts will say what is wrong
+			return nil // the scripts will have the error
 		}
 		return err
 	}
@@ -248,8 +248,8 @@ func forGood(text string) bool {
 
 var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
 
-// refusals are answers of a server that trying again does not change, by what is in their text,
-// with the setting to look at. A script wraps the text of the command that failed in it.
+// refusals are answers of a server that another try does not change, by a part of their text, with
+// the setting to look at. A script wraps the text of the command that failed in it.
 var refusals = []struct {
 	text, setting string
 	is            error

@@ -23,7 +23,7 @@ var plain = spacetest.Plain
 
 var id, lock, open = spacetest.ID, spacetest.Lock, spacetest.Open
 
-// shared returns options with which a client serves all calls, so that a hook of it sees them all.
+// shared returns options that have a client serve all calls, so that a hook of it sees them all.
 func shared(c redis.UniversalClient) *redisarbiter.Options {
 	return &redisarbiter.Options{ColdStart: true, Background: c}
 }
@@ -92,7 +92,7 @@ func TestAttachRefusesServersThatMayEvictLocks(t *testing.T) {
 			wantRefused(t, c, "maxmemory-policy is "+policy)
 			looksOn := plain
 			looksOn.Observes = true
-			_ = attachTo(t, c, cold, looksOn) // it takes no lock, and shall tell what is wrong
+			_ = attachTo(t, c, cold, looksOn) // it takes no lock, and shall tell the fault
 		} else {
 			use(t, attach(t, c, cold))
 		}
@@ -118,8 +118,8 @@ func TestAttachToAReplica(t *testing.T) {
 	use(t, attach(t, c, cold))
 }
 
-// A replica may be behind: what it says of a record counts no more than a write to it, however many
-// are read at once.
+// A replica may be behind: its answer about a record counts no more than a write to it, however
+// many are read at once.
 func TestVerify_AReplicaDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.Start(t), redistest.Start(t)
@@ -223,14 +223,15 @@ func TestServerThatDoesNotTellWhoItIsCannotBeGuarded(t *testing.T) {
 		t.Errorf("Open: got %+v, %v, want alive, and no server named", r, err)
 	}
 
-	// Two processes of which only one notices failovers would not agree on what a record means.
+	// If only one of two processes noticed failovers, they would not agree on the meaning of a
+	// record.
 	_, err = redisarbiter.New(s.Client(t), cold).Attach(t.Context(), plain)
 	if !errors.Is(err, fallback.ErrMismatch) {
 		t.Errorf("Attach of a process that is guarded: got %v, want ErrMismatch", err)
 	}
 }
 
-// Whether a server tells its identity must not depend on the moment at which it is asked.
+// Whether a server tells its identity must not depend on the moment of the question.
 func TestServerThatIsBusyIsNotTakenForOneThatCannotBeGuarded(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -210,8 +210,8 @@ func (x *chase) look(ctx context.Context) error {
 	return nil
 }
 
-// begin is look beside a call that ctx limits. The function that it returns waits for what came of
-// it, but not for as long as the caller has to have its answer.
+// begin is look beside a call that ctx limits. The function that it returns waits for the result,
+// but leaves the caller time to answer.
 func (x *chase) begin(ctx context.Context, calls *workers.Pool) func() error {
 	if x == nil {
 		return func() error { return nil }

@@ -55,7 +55,8 @@ func TestADeposedPrimaryKeepsNoSessionAlive(t *testing.T) {
 	}
 }
 
-// The application cannot take what keeps sessions alive, whatever its client's pool allows.
+// The application cannot take the connections that keep sessions alive, whatever its client's pool
+// allows.
 func TestOwnConnectionsHaveTheClientsOptions(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "secret")

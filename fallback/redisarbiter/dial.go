@@ -9,10 +9,10 @@ import (
 )
 
 // redialing lets a client dial again with its next call, however often that has failed. go-redis
-// counts the failures of a pool, and after as many as it may have connections it dials once a
-// second only, and fails all calls meanwhile: a renewal may be that late then, when the server is
-// back. So what could not be dialed is a connection to go-redis, which fails when it is first used,
-// with the same error.
+// counts the failures of a pool. After as many as it may have connections it dials once a second
+// only, and fails all calls meanwhile: a renewal may be that late then, when the server is back. So
+// a failed dial is a connection to go-redis, which fails when it is first used, with the same
+// error.
 //
 // The client of a cluster asks meanwhile which server has which slots: so the call finds it when it
 // is tried again, and not only the next one.

@@ -38,9 +38,9 @@ var deck = func() (all []move) {
 	return all
 }()
 
-// random chooses a sequence of operations. Half of them have few kinds of moves: what takes many of
-// the same kind, as a queue of sessions, is rare where there are all. (That is swarm testing, by
-// Groce and others.)
+// random chooses a sequence of operations. Half of them have few kinds of moves: a state that takes
+// many of the same kind, as a queue of sessions, is rare where there are all. (That is swarm
+// testing, by Groce and others.)
 func (x *twins) random(choices *rand.Rand) []byte {
 	all := slices.Clone(deck)
 	for _, s := range stories { // which are about the server's clock
@@ -95,7 +95,7 @@ func (s *stream) next() (b byte) {
 
 func choose[T any](s *stream, from ...T) T { return from[int(s.next())%len(from)] }
 
-// target is what most operations are about.
+// target is the subject of most operations.
 type target struct {
 	p   uint32
 	key string

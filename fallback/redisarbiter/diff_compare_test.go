@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/injure"
 )
 
-// differ compares what is left of both.
+// differ compares the final states of both.
 func differ[T any](what string, m, r T) string {
 	if reflect.DeepEqual(m, r) {
 		return ""
@@ -23,7 +23,7 @@ func differ[T any](what string, m, r T) string {
 	return fmt.Sprintf("%s in the end: Memory has\n\t%+v, Redis\n\t%+v", what, m, r)
 }
 
-// hear returns what Redis published up to now, by session.
+// hear returns the messages that Redis published up to now, by session.
 func (x *twins) hear(ctx context.Context) (map[string][]fallback.Message, error) {
 	if err := x.client.Publish(ctx, "{ns:c}:", "end").Err(); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (x *twins) hear(ctx context.Context) (map[string][]fallback.Message, error)
 	}
 }
 
-// messages compares what each session was told.
+// messages compares the messages to each session.
 func (x *twins) messages(ctx context.Context) (string, error) {
 	heard, err := x.hear(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (x *twins) ends(ms int64) string {
 	}
 }
 
-// promised is what is compared of a promise.
+// promised is the part of a promise that is compared.
 func promised(till int64) string {
 	switch {
 	case till == 0:
@@ -98,7 +98,7 @@ func promised(till int64) string {
 	return " is promised the key"
 }
 
-// unread compares what is stored before anything else looks at it, by the server's clock.
+// unread compares the stored state before anything else looks at it, by the server's clock.
 func (x *twins) unread(ctx context.Context) (string, error) {
 	if redisarbiter.HasObserver(x.redis) { // which ends a Grace when it looks
 		return "", nil
@@ -123,7 +123,7 @@ func (x *twins) unread(ctx context.Context) (string, error) {
 
 func (x *twins) partitions(ctx context.Context) (string, error) {
 	looks := []move{(*twins).readsMany, (*twins).readsMost, reads}
-	if x.looks++; x.looks%2 == 0 { // the first one alone sees what the moves have left
+	if x.looks++; x.looks%2 == 0 { // the first one alone sees the state after the moves
 		looks[0], looks[1] = looks[1], looks[0]
 	}
 	for _, look := range looks {

@@ -23,8 +23,8 @@ func queueKey(p uint32, key string) string { return recordKey(p) + ":w:" + key }
 
 const sessionsKey = "{ns:s}"
 
-// onPartition injures a partition. Before that both look at it, so that what they have not noticed
-// yet does not make a difference. redis is told the record's numbers: epoch, seq, grace, from,
+// onPartition injures a partition. Before that both look at it, so that a change that they have not
+// noticed yet makes no difference. redis is told the record's numbers: epoch, seq, grace, from,
 // revoked.
 func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallback.Partition), redis func(m []string)) (string, error) {
 	p := x.target().p
@@ -47,7 +47,7 @@ func (x *twins) onPartition(ctx context.Context, what string, memory func(*fallb
 }
 
 // anotherMillisecond is waited for before a Grace gets another end. An end that is too late is
-// replaced by one that is a whole Grace from now, and each twin has a clock of its own: in the
+// replaced by one that is a whole Grace from now. Each twin has a clock of its own: in the
 // millisecond in which Grace began, one of them may find the end it had.
 func anotherMillisecond() { time.Sleep(2 * time.Millisecond) }
 
@@ -169,7 +169,7 @@ func (x *twins) lapse(ctx context.Context) (string, error) {
 	return "", x.client.ZAdd(ctx, queueKey(at.p, at.key), redis.Z{Score: -1, Member: q[0].Member}).Err()
 }
 
-// replica is what a replica of a partition has.
+// replica is a replica's state of a partition.
 type replica struct {
 	memory *fallback.Partition
 	fields map[string]string

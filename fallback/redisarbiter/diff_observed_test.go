@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// What differs in the differential test where the server's clock does not count. Time passes for a
-// process by what it has seen, and for Memory by its clock: where one has come to an end, so has
-// the other.
+// The differences of the differential test where the server's clock does not count. Time passes for
+// a process by its sightings, and for Memory by its clock: where one has come to an end, so has the
+// other.
 
-// entry is what Redis has of a session.
+// entry returns Redis's entry of a session.
 func (x *twins) entry(ctx context.Context, session string) (beat, ttl int64) {
 	f := strings.Fields(x.client.HGet(ctx, sessionsKey, "s:"+session).Val())
 	if len(f) < 2 {
@@ -31,9 +31,8 @@ func (x *twins) entry(ctx context.Context, session string) (beat, ttl int64) {
 	return beat, ttl
 }
 
-// tell makes the process of a session have been told what Memory takes for the same evidence of
-// older data, or for none. Sometimes there is evidence: Memory's session expires sooner than it was
-// told.
+// tell gives the process of a session the same evidence of older data as Memory's session has, or
+// none. Sometimes there is evidence: Memory's session expires sooner than it was told.
 func (x *twins) tell(ctx context.Context, session string, seen int64) {
 	now := time.Now().UnixMilli()
 	if !redisarbiter.HasObserver(x.redis) || seen <= now {

@@ -33,8 +33,8 @@ func inOrder(steps ...move) move {
 	}
 }
 
-// The other names that stories are about. What the malformed ones say is of a later version, as far
-// as this one knows.
+// The other names that stories are about. The malformed ones are of a later version, as far as this
+// one knows.
 var (
 	read1, read2, read3 = fallback.SharedName("k", "1"), fallback.SharedName("k", "2"), fallback.SharedName("k", "3")
 	one3, two3          = fallback.PermitsName("k", 1, 3, "1"), fallback.PermitsName("k", 2, 3, "2")
@@ -358,7 +358,7 @@ func (x *twins) resultExpires(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// reads reads all names with what tells of waiters.
+// reads reads all names, and whether callers wait for them.
 func reads(x *twins, ctx context.Context) (string, error) {
 	return x.verifies(ctx, []fallback.Read{{Partition: 0, Keys: diffNames, Busy: len(diffNames)}})
 }
@@ -506,8 +506,8 @@ func (x *twins) roundLapses(ctx context.Context) (string, error) {
 	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Began = 1 }, 2, "1")
 }
 
-// roundOfBefore makes the round of the table be another server's: what a process of a version
-// without rounds leaves as it notices one.
+// roundOfBefore makes the round of the table be another server's: a process of a version without
+// rounds leaves one as it notices another server.
 func (x *twins) roundOfBefore(ctx context.Context) (string, error) {
 	return x.changeRound(ctx, func(r *fallback.SpokenRound) { r.Server = "before" }, 1, "before")
 }

@@ -23,7 +23,7 @@ import (
 // are applied to both, and must lead to the same answers, messages and states. Grace is an hour, so
 // time does nothing by itself: it ends, and sessions expire, where the test says so. Both have the
 // same clock, so as long as a run begins and ends within one second, even epochs and tokens must be
-// equal. What goes on for longer is not judged, but done again.
+// equal. A longer run is not judged, but done again.
 
 // twins are a Memory and a Redis that are treated alike.
 type twins struct {
@@ -81,7 +81,7 @@ func (x *twins) check(t testing.TB, data []byte) {
 	t.Helper()
 	for range 50 {
 		begin := time.Now()
-		if _, err := x.hear(t.Context()); err != nil { // what a run that ended early left
+		if _, err := x.hear(t.Context()); err != nil { // messages that a run left when it ended early
 			t.Fatal(err)
 		}
 		difference, err := x.run(data)
@@ -370,7 +370,7 @@ func (x *twins) renewed(ctx context.Context, session string) (string, error) {
 	}, plainRenewal)
 }
 
-// round is nothing, often; else mostly what fits the present one.
+// round is nothing, often; else mostly one that fits the present one.
 func (x *twins) round() (c fallback.RoundCall) {
 	now := ""
 	injure.State(x.store, "ns", func(s *fallback.Sessions, _ []fallback.Partition) { now = s.Round.Name })
@@ -471,8 +471,8 @@ func (x *twins) bury(ctx context.Context) (string, error) {
 	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
 }
 
-// stamp is what a session says that it was told: nothing; what has expired; as much as half of its
-// time or less is gone; more than the clock allows for.
+// stamp is the expiry that a session says it was told: none; one that is over; as much as half of
+// its time or less is gone; more than the clock allows for.
 func (x *twins) stamp() int64 {
 	after := []time.Duration{0, -time.Minute, 25 * time.Minute, 59 * time.Minute, 2 * time.Hour}[x.next()%5]
 	if after == 0 {

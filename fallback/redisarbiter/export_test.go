@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// What the tests see of the inside.
+// Unexported names for the tests.
 var (
 	AdviceOn      = adviceOn
 	TimeoutAdvice = timeoutAdvice
@@ -25,7 +25,7 @@ var (
 // PlainFrom is from how many records on they are read by plain commands.
 const PlainFrom = plainFrom
 
-// EpochZero is what epochs count seconds from.
+// EpochZero is the date from where epochs count seconds.
 var EpochZero = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 // Reformat formats a namespace on a Redis that was flushed, as Attach does with ColdStart.
@@ -105,8 +105,7 @@ func LuaFiles() (names []string) {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// ReplaceLua gives what attaches from now on another text of a file, until the function that it
-// returns is called.
+// ReplaceLua replaces the text of a Lua file for each Attach from now on, until undo is called.
 func ReplaceLua(name, text string) (undo func()) {
 	readLua = func(path string) ([]byte, error) {
 		if path == "lua/"+name+".lua" {

@@ -27,8 +27,8 @@ func TestServerAtMaxmemory(t *testing.T) {
 	c := s.Client(t)
 	n := attach(t, c, cold)
 	open(t, n, "alice")
-	// Each operation is the first to see that the server has another name, and notes that in what
-	// it reads.
+	// Each operation is the first to see that the server has another name, and notes that in its
+	// record.
 	rename := func() {
 		if err := c.Do(t.Context(), "DEBUG", "CHANGE-REPL-ID").Err(); err != nil {
 			t.Fatal(err)
@@ -260,7 +260,7 @@ func TestNothingWaitsForASilentServer(t *testing.T) {
 			if late := time.Since(begin); late > patience/2 {
 				t.Errorf("Close and Attach ended after %v", late)
 			}
-			// What was given up ends when the client does.
+			// A call that was given up ends when the client does.
 			if err := s.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
@@ -384,7 +384,7 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 		err := errors.Join(n.Unlock(t.Context(), releases)...)
 		return wrong(err, row(0, "once").Token+row(1, "once").Token+row(2, "once").Token == 0)
 	})
-	for p := range uint32(2) { // of which the first needs SCRIPT LOAD
+	for p := range uint32(2) { // the first needs SCRIPT LOAD
 		if p == 1 {
 			proxy.Lose("evalsha")
 		}
@@ -426,9 +426,9 @@ func TestRequestWhoseReplyWasLostIsRepeated(t *testing.T) {
 	}
 }
 
-// A server that was deposed may not have heard of a session's renewals, nor of its guardians: that
-// it is dead counts once a replica has got what the server wrote for that. The replica's connection
-// is there for a while after it has fallen silent.
+// A server that was deposed may not have heard of a session's renewals, nor of its guardians: its
+// death counts once a replica has got the server's write for that. The replica's connection is
+// there for a while after it has fallen silent.
 func TestASessionIsDeadOnceReplicasHeardOfIt(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -490,8 +490,8 @@ func TestReplicasMustAcknowledge(t *testing.T) {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})
 		return wrong(err, a.Verdict == fallback.Granted && a.Record.Owner == "alice") == nil
 	})
-	// It is written each time: newer servers answer WAIT about what its own connection wrote, and
-	// the first call may have come by another one.
+	// It is written each time: newer servers answer WAIT about the writes of its own connection,
+	// and the first call may have come by another one.
 	before := info(t, s, "cmdstat_hset")
 	await.Within(t, patience, "Acquire is acknowledged again", func() bool {
 		a, err = n.Acquire(t.Context(), 3, "alice", fallback.Expect{Epoch: r.Epoch})

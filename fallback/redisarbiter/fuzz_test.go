@@ -55,7 +55,8 @@ func (l *liar) lie(cmd redis.Cmder) bool {
 	return false
 }
 
-// answer makes what a script can answer of bytes: an integer, a text, nothing, or a list of those.
+// answer makes a possible answer of a script from bytes: an integer, a text, nothing, or a list of
+// those.
 func answer(s *stream, depth int) any {
 	switch kind := s.next(); {
 	case kind < 96:
@@ -81,8 +82,8 @@ func answer(s *stream, depth int) any {
 	return nil
 }
 
-// FuzzAnswers: whatever the server answers, nothing panics, and what is returned without an error
-// is what it can be.
+// FuzzAnswers: no answer of the server causes a panic, and each result without an error is a
+// possible one.
 func FuzzAnswers(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	l := &liar{}
@@ -151,7 +152,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzArguments: keys, and what else comes from outside, may be any bytes. Both arbiters answer the
+// FuzzArguments: keys, and other texts from outside, may be any bytes. Both arbiters answer the
 // same, one key is not taken for another, and nothing is left of it.
 func FuzzArguments(f *testing.F) {
 	client := redistest.Start(f).Client(f)
@@ -200,8 +201,8 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// FuzzNamespaces: both arbiters refuse the same names, and neither what is stored in one namespace
-// nor what happens there is seen in another, however alike their names are.
+// FuzzNamespaces: both arbiters refuse the same names. Neither the data of a namespace nor its
+// events are seen in another, however alike their names are.
 func FuzzNamespaces(f *testing.F) {
 	client := redistest.Start(f).Client(f)
 	for _, names := range [][2]string{
@@ -262,8 +263,8 @@ func named(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// story is a lock's life by two sessions, and a partition's. It returns what was answered, without
-// epochs and times.
+// story is a lock's life by two sessions, and a partition's. It returns the answers, without epochs
+// and times.
 func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.Identity, block uint32) (answers []string) {
 	t.Helper()
 	ctx := context.Background()
@@ -335,7 +336,7 @@ func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.
 	return answers
 }
 
-// FuzzInfo: a server's INFO is read as lines, and what it says does not panic.
+// FuzzInfo: a server's INFO is read as lines, and none causes a panic.
 func FuzzInfo(f *testing.F) {
 	f.Add("# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nmaster_replid:" + strings.Repeat("a", 40) + "\r\n")
 	f.Add("redis_version:6\nredis_version:\nrole:slave")

@@ -61,7 +61,7 @@ func (x *gates) of(ctx context.Context, key string) *gate {
 	}
 	m, err := x.cluster.MasterForKey(ctx, key)
 	if err != nil {
-		return &x.one // the call will say what is wrong
+		return &x.one // the call will have the error
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -92,7 +92,7 @@ func (g *gate) enter(ctx context.Context, c call, limit time.Duration) *queued {
 	return q
 }
 
-// leave returns calls for which the room of an ended one is to be used. If there are none, it is
+// leave returns calls that are to use the room of an ended one. If there are none, the room is
 // free.
 func (g *gate) leave() []*queued {
 	g.mu.Lock()
@@ -162,8 +162,7 @@ func (n *redisSpace) inline(ctx context.Context, g *gate, c call) (any, error) {
 	return n.one(ctx, c)
 }
 
-// locked says what an error of a lock call means, and remembers it if no other call will fare
-// better.
+// locked explains an error of a lock call, and remembers it if no other call will fare better.
 func (n *redisSpace) locked(err error) error {
 	if err == nil {
 		n.bar.open()
@@ -241,7 +240,7 @@ const barFor = 500 * time.Millisecond
 // bar keeps lock calls from asking a server again and again that has just refused a password. After
 // barFor it lets one through.
 type bar struct {
-	on    atomic.Bool // what follows is set; it is read without the mutex
+	on    atomic.Bool // the fields below are set; it is read without the mutex
 	mu    sync.Mutex  // protects until and err
 	until time.Time
 	err   error

@@ -20,8 +20,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// patience is how long to wait for what must happen: long, because machines that run tests can be
-// slow.
+// patience is the time to wait for an event that must happen: long, because machines that run tests
+// can be slow.
 const patience = 30 * time.Second
 
 // info reads one field of INFO.
@@ -36,7 +36,7 @@ func info(t *testing.T, s *redistest.Server, field string) string {
 	return redisarbiter.ParseInfo(text)[field]
 }
 
-// graces returns what is left of Grace in the table of sessions and in each partition.
+// graces returns the time left of Grace in the table of sessions and in each partition.
 func graces(t *testing.T, n fallback.Namespace, s fallback.Settings) []time.Duration {
 	t.Helper()
 	l, err := n.Dead(t.Context(), "nobody", fallback.Stamp{})
@@ -69,7 +69,7 @@ func wantGrace(t *testing.T, n fallback.Namespace, s fallback.Settings, want boo
 	}
 }
 
-// A server that has just started may have lost what an earlier process of it granted.
+// A server that has just started may have lost grants of an earlier process of it.
 func TestNewNamespaceOnYoungServerIsInGrace(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -131,8 +131,8 @@ func TestNewNamespaceOnPromotedServerIsInGraceHoweverOldTheServer(t *testing.T) 
 	}
 	await.Within(t, patience, "both are older than Q", func() bool { return old(s) && old(other) })
 
-	// One that does not tell its age, and one that has lost what a process has seen, are as a young
-	// one.
+	// One that does not tell its age, and one that has lost data that a process has seen, are as a
+	// young one.
 	settings := fallback.Settings{Namespace: "untold", Partitions: 1, Grace: time.Hour}
 	wantGrace(t, attachTo(t, aclUser(t, other, "noinfo", "-info"), nil, settings), settings, true)
 	settings = fallback.Settings{Namespace: "lost", Partitions: 1, Grace: time.Second}
@@ -191,8 +191,8 @@ func TestRestartedEmptyServerIsInGraceForAll(t *testing.T) {
 }
 
 // ColdStart counts at the first contact only. In a Redis Cluster the server with the sessions may
-// lose its data alone. Who holds or owns something may be at work then, so no session is declared
-// dead at once, even if the process that comes first says that the server is new.
+// lose its data alone. Holders and owners may be at work then, so no session is declared dead at
+// once. That is so even if the process that comes first says that the server is new.
 func TestRestartedServerOfTheSessionsAlone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -269,7 +269,7 @@ func primary(t *testing.T, first *redistest.Server) (c *redis.Client, change fun
 	return c, func(s *redistest.Server) { addr.Store(&s.Addr) }
 }
 
-// replicate makes s a replica of another one and waits until it has what that one has.
+// replicate makes s a replica of another one and waits until it has the same data.
 func replicate(t *testing.T, s, of *redistest.Server) {
 	t.Helper()
 	if err := s.Replicate(t.Context(), of); err != nil {
@@ -351,8 +351,8 @@ func TestFailoverToReplicaThatMissedWrites(t *testing.T) {
 	}
 }
 
-// A is the primary, then B, then A again, with all data: but of what B granted A's clients were not
-// told.
+// A is the primary, then B, then A again, with all data: but A's clients were not told of B's
+// grants.
 func TestServerThatIsPromotedAgainIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	a, b := redistest.Start(t, "--repl-diskless-sync-delay", "0"), redistest.Start(t, "--repl-diskless-sync-delay", "0")

@@ -15,8 +15,7 @@ import (
 // A server draws a new master_replid also when it makes or frees its replication backlog. It has
 // lost nothing then.
 
-// stays checks that a server takes another name in f and that what it has granted is as good as
-// before.
+// stays checks that a server takes another name in f and that its grants are as good as before.
 func stays(t *testing.T, s *redistest.Server, n fallback.Namespace, f func()) {
 	t.Helper()
 	open(t, n, "alice")
@@ -104,7 +103,7 @@ func TestGraceEndsByItsNameThoughTheServerHasTakenAnother(t *testing.T) {
 	}
 }
 
-// What follows are other servers, whatever they have of the data.
+// The servers of the tests below are other ones, with or without the data.
 
 func TestServerThatIsRestartedWithItsDataIsAnotherOne(t *testing.T) {
 	takes.Seconds(t)

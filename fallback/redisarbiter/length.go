@@ -15,7 +15,7 @@ import (
 type lengths struct {
 	now atomic.Pointer[scripts] // that calls use
 
-	mu        sync.Mutex // protects what follows, and changes of now
+	mu        sync.Mutex // protects the fields below, and changes of now
 	agreement fallback.Agreement
 	before    []*scripts // that were used before now's, while calls use them
 	renewals  int        // on their way
@@ -47,8 +47,8 @@ func (l *lengths) use(x *scripts) {
 	l.agreement.Use(x.grace.Milliseconds())
 }
 
-// state returns what a renewal states. done is to be called when it has ended, and reports whether
-// it was alone.
+// state returns the Terms that a renewal states. done is to be called when it has ended, and
+// reports whether it was alone.
 func (l *lengths) state() (t fallback.Terms, done func() (alone bool)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -77,7 +77,7 @@ func (n *redisSpace) subscribe(ctx context.Context, channels ...string) (*redis.
 	}
 }
 
-// parseMessage reads what the scripts publish. Any client may publish on a channel, so anything may
+// parseMessage reads a message of the scripts. Any client may publish on a channel, so anything may
 // come.
 func parseMessage(text string) (fallback.Message, bool) {
 	if text == "" {

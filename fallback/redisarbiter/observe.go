@@ -11,19 +11,20 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// An observer judges by its own clock what the server's clock tells elsewhere
+// An observer judges times by its own clock, as the server's clock does elsewhere
 // (Options.ObserverClock). A session's entry has a beat in the place of an expiry, which each
 // renewal replaces. A Grace has a name in the place of its end. For as long as an observer sees the
-// same one, it counts, from its first look at it. What it concludes takes effect in a script that
-// compares it with what is there. Rules and guards are in internal/model (Observed, ObservedGrace).
+// same one, it counts, from its first look at it. Its conclusion takes effect in a script that
+// compares it with the present state. Rules and guards are in internal/model (Observed,
+// ObservedGrace).
 //
 // A nil observer is that of a namespace in which the server's clock counts.
 type observer struct {
 	began time.Time
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	members map[string]sighting
-	graces  map[string]sighting // by the Redis key of what is in Grace
+	graces  map[string]sighting // by the Redis key of the record in Grace
 	mine    map[string]lease    // sessions that were renewed here
 	last    int64               // beat that was given to a renewal
 }
@@ -32,7 +33,7 @@ type observer struct {
 // are milliseconds.
 type sighting struct{ beat, since, ttl int64 }
 
-// A lease is what a session was told last: its beat, and when it expires by the observer's clock.
+// A lease is the last answer to a session: its beat, and when it expires by the observer's clock.
 type lease struct{ beat, expiry int64 }
 
 const (
@@ -53,9 +54,9 @@ func (o *observer) now() int64 {
 	return o.began.UnixMilli() + time.Since(o.began).Milliseconds()
 }
 
-// renews returns the beat of a renewal that is about to be sent, and what the session was told
-// last, for the script to compare: its beat; 1 if this process does not know it; 0 if it has
-// expired. seen is what the caller was told.
+// renews returns the beat of a renewal that is about to be sent, and the last answer to the
+// session, for the script to compare: its beat; 1 if this process does not know it; 0 if it has
+// expired. seen is the expiry that the caller was told.
 func (o *observer) renews(session string, seen int64) (beat, told int64) {
 	if o == nil {
 		return 0, seen
@@ -95,14 +96,15 @@ func (o *observer) see(id string, beat, ttl int64) (expiry int64) {
 	return x.since + ttl
 }
 
-// alive is what a look at a session says that is not declared dead: for how long it is not.
+// alive returns for how long a session is not declared dead after a look at it.
 func (o *observer) alive(id string, beat, ttl int64) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return time.Duration(max(1, o.see(id, beat, ttl)-o.now())) * time.Millisecond
 }
 
-// left is what is left of a session with that time to live, which may not have been seen.
+// left returns the time left of a session with that time to live. The session may not have been
+// seen.
 func (o *observer) left(id string, ttl time.Duration) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,7 +128,7 @@ func (o *observer) overdue(id string) int64 {
 	return 0
 }
 
-// grace returns what is left of the Grace of that name, in milliseconds; 0 or less: it is over.
+// grace returns the time left of the Grace of that name, in milliseconds; 0 or less: it is over.
 // That of a lost table has not begun.
 func (o *observer) grace(key string, name, length int64) int64 {
 	if name < 0 {
@@ -150,7 +152,7 @@ func (n *redisSpace) graceOf(key string) func(name int64) int64 {
 	return func(name int64) int64 { return n.observer.grace(key, name, n.Grace().Milliseconds()) }
 }
 
-// list reads what list.lua answers: the sessions that have not expired, in Grace all that were not
+// list reads the answer of list.lua: the sessions that have not expired, in Grace all that were not
 // declared dead.
 func (o *observer) list(r reader) (map[string]string, error) {
 	o.mu.Lock()
@@ -166,8 +168,8 @@ func (o *observer) list(r reader) (map[string]string, error) {
 	return all, r.err
 }
 
-// look reads the entries that a renewal was told of, and returns what has to be swept: sessions,
-// each with its beat. sessions is how many there are.
+// look reads the entries that a renewal was told of, and returns those to be swept: sessions, each
+// with its beat. sessions is how many there are.
 func (o *observer) look(entries []any, sessions int, grace int64) (swept []any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -208,7 +210,7 @@ func (n *redisSpace) watch(ctx context.Context, entries []any, a fallback.Renewa
 	}
 }
 
-// graceAt is where a script's answer says what is left of Grace; 0: nowhere.
+// graceAt is the index of the time left of Grace in a script's answer; 0: nowhere.
 func (s script) graceAt() int {
 	switch s {
 	case scriptLock, scriptVerify, scriptAcquire, scriptDemote, scriptWitness, scriptRestore, scriptOwner:
@@ -259,7 +261,7 @@ func (n *redisSpace) settleAll(ctx context.Context, batch []call, all []outcome)
 	return all
 }
 
-// counted puts what is left of Grace, a millisecond at least, in the place of its name in an
+// counted puts the time left of Grace, a millisecond at least, in the place of its name in an
 // answer. over says that it was seen for long enough; end is the call that ends it then.
 func (n *redisSpace) counted(c call, v any) (over bool, end call) {
 	answer, at := list(v), c.script.graceAt()

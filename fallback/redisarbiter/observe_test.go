@@ -69,7 +69,8 @@ func deadSession(t *testing.T, n fallback.Namespace, id string) fallback.Livenes
 	return l
 }
 
-// What a process has seen for long enough takes effect on exactly that, and not in Grace.
+// A sweep takes effect on exactly the beat that a process has seen for long enough, and not in
+// Grace.
 func TestObserver_SweepsWhatItHasSeen(t *testing.T) {
 	c := redistest.Start(t).Client(t)
 	n := attachTo(t, c, observed, diffSettings)
@@ -362,8 +363,8 @@ func TestObserver_GraceEndsByItsName(t *testing.T) {
 	}
 }
 
-// The owner stays over a Grace that ends early, and the epoch after it is that of the end of the
-// whole Grace, by either clock.
+// The owner stays over a Grace that ends early. The epoch after it is that of the end of the whole
+// Grace, by either clock.
 func TestGraceOfAnOwnerEndsEarly(t *testing.T) {
 	for name, opts := range map[string]*redisarbiter.Options{"the server's clock": cold, "ObserverClock": observed} {
 		t.Run(name, func(t *testing.T) {

@@ -21,9 +21,9 @@ import (
 // Options are the options of [New]. The zero value is valid, and so is a nil pointer.
 type Options struct {
 	// ColdStart says that a server without our data is new, rather than one that lost them. Without
-	// it, a namespace on a server that has been up for less than Q (or was promoted) can be used
-	// only when the difference is made up, because locks of before its restart may still be in
-	// force. For tests, demos and development.
+	// it, a namespace on a server that has been up for less than Q (or was promoted) has to wait
+	// for the difference. Locks of before its restart may still be in force. For tests, demos and
+	// development.
 	ColdStart bool
 
 	// Replicas is the number of replicas that must acknowledge each change of a session or of an
@@ -40,13 +40,13 @@ type Options struct {
 	// stand still for long enough by their own monotonic clocks. Then a step of the server's clock,
 	// by any length in any direction, ends no session and no Grace. A namespace stays as it was
 	// made: processes with and without the option use one that has it alike, and one that was made
-	// without it is refused with it. See docs/redis.md for what it costs.
+	// without it is refused with it. See docs/redis.md for its costs.
 	ObserverClock bool
 
 	// AllReplicas makes a new namespace one in which a session counts once all replicas of the
 	// server have it, and the server's own disk; it is how many replicas there are. Each server
-	// that takes over knows all sessions then, so Grace ends as soon as each of these has said that
-	// it has reclaimed what it has, and not after Q: see docs/redis.md for the figures. While a
+	// that takes over knows all sessions then. So Grace ends as soon as each of these has said that
+	// it has reclaimed all that it has, and not after Q: see docs/redis.md for the figures. While a
 	// replica is away, no process can begin a session: none starts, and one that has lost its
 	// session gets no other. Sessions that there are go on. The server and its replicas must have
 	// appendonly yes and appendfsync always, and permit CONFIG GET and INFO. In a Redis Cluster the
@@ -58,11 +58,10 @@ type Options struct {
 
 	// Background is the client for everything but lock calls and results: sessions, messages,
 	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
-	// options of New's client and closes, so that neither the application nor lock calls can take
-	// the connections that keep a session alive. These do not have the client's hooks and its
-	// Limiter; its Dialer, TLS, credentials providers and OnConnect apply. A client that is no
-	// *redis.Client or
-	// *redis.ClusterClient, or that has ClusterOptions.ClusterSlots (as that of
+	// options of New's client and closes. So neither the application nor lock calls can take the
+	// connections that keep a session alive. Holdfast's clients do not have the client's hooks and
+	// its Limiter; its Dialer, TLS, credentials providers and OnConnect apply. A client that is no
+	// *redis.Client or *redis.ClusterClient, or that has ClusterOptions.ClusterSlots (as that of
 	// NewFailoverClusterClient), cannot be copied: it is used for everything. Set Background to a
 	// client that does nothing else then; or to New's client, to have one pool for everything.
 	Background redis.UniversalClient
@@ -81,8 +80,8 @@ type Arbiter struct {
 
 // New returns an arbiter on the server that client talks to. It does no I/O. The client stays the
 // caller's: it is not closed, and its settings for dialling, TLS, passwords and retries apply. Lock
-// calls go through it, and take at most half of its connections (PoolSize) at a time; what else
-// there is has connections of its own, see [Options.Background]. opts may be nil.
+// calls go through it, and take at most half of its connections (PoolSize) at a time; all other
+// calls have connections of their own, see [Options.Background]. opts may be nil.
 //
 // Errors about the server, a nil client among them, come from Attach.
 func New(client redis.UniversalClient, opts *Options) *Arbiter {
@@ -214,7 +213,7 @@ type redisSpace struct {
 	results  atomic.Bool            // this process keeps some here
 }
 
-// What flags are in calls: interfaces, so that none is made for each call.
+// The values of flags in calls: interfaces, so that none is made for each call.
 var yes, no any = "1", "0"
 
 func flag(b bool) any {
@@ -278,7 +277,7 @@ func (n *redisSpace) format(ctx context.Context) error {
 }
 
 // formatAs formats the namespace in a mode of fresh.lua. The mark is written last: without it, the
-// next process starts over, and what exists stays as it is.
+// next process starts over, and existing records stay as they are.
 func (n *redisSpace) formatAs(ctx context.Context, mode string) error {
 	settings := n.settings
 	settings.Grace = n.Grace()
@@ -337,7 +336,7 @@ func (n *redisSpace) markAndSecret(ctx context.Context, mode, mark string) (thei
 	return r.str(0), r.str(1), r.err
 }
 
-// secret stores what secret.lua is told, and keeps the answer. It is lost if the table is.
+// secret stores a secret by secret.lua, and keeps the answer. It is lost if the table is.
 func (n *redisSpace) secret(ctx context.Context, text, how string) (lost bool, err error) {
 	v, err := n.run(ctx, scriptSecret, []string{n.sessions()}, text, how)
 	if err != nil {

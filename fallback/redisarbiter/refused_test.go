@@ -75,7 +75,7 @@ func FuzzParseMessage(f *testing.F) {
 		if !ok {
 			return
 		}
-		var want string // what a script would have published
+		var want string // the text that a script would have published
 		switch m.Kind {
 		case fallback.Wake, fallback.Ask:
 			want = fmt.Sprintf("%c%d %s", m.Kind, m.Request, m.Key)
@@ -101,7 +101,7 @@ func FuzzParseMessage(f *testing.F) {
 	})
 }
 
-// What a real server says where a permission is taken away, the password is changed, and where it
+// A real server's answers where a permission is taken away, the password is changed, and where it
 // has become a replica.
 func TestRefusals_OfAServer(t *testing.T) {
 	t.Parallel()

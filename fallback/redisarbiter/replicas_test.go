@@ -78,7 +78,7 @@ func TestMemoryAndRedisWithAllReplicasDoTheSame(t *testing.T) {
 	x.checkRandomly(t, aboutSessions)
 }
 
-// A session counts once all replicas have it, and each error names what is missing.
+// A session counts once all replicas have it, and each error names the missing part.
 func TestAllReplicas_WhatAnOpeningNeeds(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -276,8 +276,8 @@ func TestAllReplicas_TheAnswerThatAnEntryWasMissingIsLost(t *testing.T) {
 	}
 }
 
-// A replica that is promoted knows each session, whatever it lacks, and a round is complete once
-// each has spoken, in Grace of the table, too.
+// A replica that is promoted knows each session, whatever it lacks. A round is complete once each
+// has spoken, in Grace of the table, too.
 func TestAllReplicas_Promoted(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -58,7 +58,7 @@ func (m *slotMove) do(c *redis.Client, args ...any) {
 	}
 }
 
-// keys moves what is in the slot.
+// keys moves the keys of the slot.
 func (m *slotMove) keys() {
 	m.t.Helper()
 	names, err := m.a.ClusterGetKeysInSlot(m.t.Context(), m.slot, 1000).Result()
@@ -83,8 +83,8 @@ func (m *slotMove) end() {
 	}
 }
 
-// A slot that moves: while it is open, what needs one key goes on, and so does the verification of
-// a key in use. Afterwards the partition is in Grace, because another server wrote its record; all
+// A slot that moves: while it is open, calls for one key go on, and so does the verification of a
+// key in use. Afterwards the partition is in Grace, because another server wrote its record; all
 // others are not.
 func TestASlotThatMoves(t *testing.T) {
 	takes.Seconds(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// BenchmarkRestore is what the server takes for a row that a holder adopts: the time of its main
-// thread, by its own account, in the quickest call of 164 rows, which a partition's owner that was
-// killed has answered for.
+// BenchmarkRestore measures the server's cost of a row that a holder adopts: the time of its main
+// thread, by its own account, in the quickest call of 164 rows. A partition's owner that was killed
+// has answered for them.
 func BenchmarkRestore(b *testing.B) {
 	const holds = 164
 	s := redistest.Start(b)

@@ -25,7 +25,7 @@ func (n *redisSpace) LoadResult(ctx context.Context, p uint32, key string) (fall
 	return fallback.Result{Value: []byte(r.str(2)), Fence: fence, Age: r.ms(1)}, r.err
 }
 
-// observers is the fence of what observers keep, and of nothing else: see package coord.
+// observers is the fence of the results that observers keep, and of no others: see package coord.
 const observers = 1
 
 // SaveResult implements [ResultStore].

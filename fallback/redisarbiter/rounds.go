@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Graces implements [fallback.Rounder]. The records are read by plain commands: what they have of
-// a Grace was written when it began.
+// Graces implements [fallback.Rounder]. The records are read by plain commands: their fields of a
+// Grace were written when it began.
 func (n *redisSpace) Graces(ctx context.Context, partitions []uint32) []fallback.NamedGrace {
 	all := make([]fallback.NamedGrace, len(partitions))
 	if len(partitions) == 0 {

@@ -92,9 +92,9 @@ type scripts struct {
 	calls  atomic.Int64  // that use them and are on their way
 }
 
-// newScripts puts the scripts together. What is the same in every call is a constant in the text,
-// which costs a call nothing, unless it is a namespace's own: namespaces with the same Grace share
-// their scripts, of which a server keeps each text for good.
+// newScripts puts the scripts together. A value that is the same in every call is a constant in the
+// text, which costs a call nothing. A namespace's own values are none: namespaces with the same
+// Grace share their scripts. A server keeps the text of each script for good.
 func newScripts(guarded, observed bool, grace time.Duration) *scripts {
 	// Live waiters ask again well within Q; a queue that is older than that has no waiter behind
 	// it.
@@ -138,8 +138,8 @@ type call struct {
 	args   []any
 }
 
-// outcome is what a call came to. With an error it may have been executed all the same, unless that
-// is ErrRefused.
+// outcome is the result of a call. With an error it may have been executed all the same, unless
+// that is ErrRefused.
 type outcome struct {
 	v   any
 	err error
@@ -174,8 +174,8 @@ func (n *redisSpace) one(ctx context.Context, c call) (any, error) {
 }
 
 // lookAgain has the client of a cluster ask, in the background, which server has which slots, after
-// an error that is no server's answer. By itself it does so when a server tells it that a slot has
-// moved, which one that is down does not, and once a minute.
+// an error that is no server's answer. By itself it does so once a minute, and when a server tells
+// it that a slot has moved. A server that is down does not.
 func lookAgain(ctx context.Context, c redis.UniversalClient, err error) {
 	var answer redis.Error
 	if err == nil || errors.As(err, &answer) || errors.Is(err, context.Canceled) {
@@ -198,8 +198,7 @@ func (n *redisSpace) runAllOnce(ctx context.Context, batch []call) []outcome {
 		n.runGroup(ctx, batch, all)
 		return all
 	}
-	// Each server by itself: one that does not answer must not hold up what the others have
-	// answered.
+	// Each server by itself: one that does not answer must not hold up the answers of the others.
 	var work sync.WaitGroup
 	for _, g := range groups {
 		work.Go(func() {
@@ -230,7 +229,7 @@ func (n *redisSpace) byServer(ctx context.Context, batch []call) [][]int {
 	}
 	servers := make(map[*redis.Client][]int)
 	for i, c := range batch {
-		m, _ := cluster.MasterForKey(ctx, c.keys[0]) // nil: the client will find out, or say what is wrong
+		m, _ := cluster.MasterForKey(ctx, c.keys[0]) // nil: the client will find out, or have the error
 		servers[m] = append(servers[m], i)
 	}
 	return slices.Collect(maps.Values(servers))
@@ -355,8 +354,8 @@ func (n *redisSpace) attemptWait(ctx context.Context, x call,
 	return v, err
 }
 
-// sendWait sends the script and WAIT over one connection, because WAIT is about what its own
-// connection wrote.
+// sendWait sends the script and WAIT over one connection, because WAIT is about the writes of its
+// own connection.
 func (n *redisSpace) sendWait(ctx context.Context, pipe redis.Pipeliner, send func(redis.Pipeliner) *redis.Cmd) (any, error) {
 	v := send(pipe)
 	w := pipe.Do(ctx, "WAIT", n.opts.Replicas, n.opts.ReplicaTimeout.Milliseconds())
@@ -370,7 +369,7 @@ func (n *redisSpace) sendWait(ctx context.Context, pipe redis.Pipeliner, send fu
 }
 
 // askWait is sendWait at the server that a master names whose slot moves: it has the key already.
-// The client of a cluster follows that only for calls of its own, and gives out no client of a
+// The client of a cluster follows that only for calls of its own. It gives out no client of a
 // server that has no slot yet: so there is one for this call.
 func (n *redisSpace) askWait(ctx context.Context, cluster *redis.ClusterClient, m *redis.Client, addr string,
 	send func(redis.Pipeliner) *redis.Cmd) (any, error) {
@@ -459,8 +458,8 @@ func goOn[T any](ctx context.Context, limit time.Duration, calls *workers.Pool, 
 	}
 }
 
-// honoursDeadline tells whether the client was told to heed a context's deadline. What it never
-// heeds is a cancellation: a call goes on until its deadline then.
+// honoursDeadline reports whether the client was told to heed a context's deadline. The client
+// never heeds a cancellation: a call goes on until its deadline then.
 func honoursDeadline(c redis.UniversalClient) bool {
 	switch c := c.(type) {
 	case *redis.Client:

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A process that starts asks a formatted namespace three times: what the server is, for the
+// A process that starts asks a formatted namespace three times: for the server's INFO, for the
 // scripts' names, and for mark and secret. Each further time costs a slow server's whole round
 // trip.
 func TestRedis_AttachIsThreeRoundTrips(t *testing.T) {

@@ -13,12 +13,12 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// BenchmarkSweep is what a look at all partitions after a failover costs the server: the time that
-// its main thread uses for a record, by its own account, in the quickest calls of 256 records each.
-// In it are the reading of requests and the writing of answers. By turns with them the same records
-// are read by HMGET in a pipeline and nothing else, which is the floor. A cluster of N nodes and P
-// partitions reads N x P records: P of them, those that are the first to be read of their
-// partition, begin Grace there.
+// BenchmarkSweep measures the server's cost of a look at all partitions after a failover: the time
+// that its main thread uses for a record, by its own account, in the quickest calls of 256 records
+// each. In it are the reading of requests and the writing of answers. By turns with them the same
+// records are read by HMGET in a pipeline and nothing else, which is the floor. A cluster of N
+// nodes and P partitions reads N x P records: P of them, those that are the first to be read of
+// their partition, begin Grace there.
 func BenchmarkSweep(b *testing.B) {
 	for _, kind := range []string{"usual", "Grace", "Grace begins"} {
 		b.Run(kind, func(b *testing.B) { benchmarkSweep(b, kind) })

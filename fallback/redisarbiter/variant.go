@@ -25,7 +25,7 @@ const (
 // mark makes the usual mark that of the variant.
 func (v variant) mark(mark string) string { return strings.Replace(mark, string(usual), string(v), 1) }
 
-// cut takes the variant of a mark off, and returns what else it says, as the usual one.
+// cut takes the variant of a mark off, and returns the rest, as the usual one.
 func cut(mark string) (v variant, rest string) {
 	for _, v := range []variant{observed, onAll} {
 		if rest, ok := strings.CutPrefix(mark, string(v)); ok {
@@ -50,7 +50,7 @@ func (o *Options) asked() (variant, error) {
 	return usual, nil
 }
 
-// option is what asks for the variant, for people.
+// option names the option that asks for the variant, for people.
 func (v variant) option() string {
 	switch v {
 	case observed:
@@ -61,8 +61,8 @@ func (v variant) option() string {
 	return "neither Options.ObserverClock nor Options.AllReplicas"
 }
 
-// madeAs goes by the variant of a mark, and returns what else that says. With first, this process
-// has not used the namespace yet.
+// madeAs goes by the variant of a mark, and returns the rest of it. With first, this process has
+// not used the namespace yet.
 func (n *redisSpace) madeAs(mark string, first bool) (string, error) {
 	is, rest := cut(mark)
 	switch {
@@ -136,11 +136,11 @@ func (n *redisSpace) enterOnce(ctx context.Context, x call,
 		if err != nil {
 			return nil, err
 		}
-		server = m // follows no redirection: what it answers is of the server that it has been told of
+		server = m // follows no redirection: its answers are of the server that it has been told of
 	case !isOne:
 		return nil, fmt.Errorf("%w: Options.AllReplicas needs a *redis.Client or a *redis.ClusterClient, not %T", fallback.ErrRefused, client)
 	}
-	// WAIT is about what its own connection wrote, and all answers have to be of one server.
+	// WAIT is about the writes of its own connection, and all answers have to be of one server.
 	c := server.Conn()
 	defer c.Close()
 	v, err := n.enterAt(ctx, c, isCluster, x, func(pipe redis.Pipeliner) *redis.Cmd { return eval(pipe, ctx, script, x.keys, x.args...) })
@@ -160,7 +160,7 @@ func (n *redisSpace) enterAt(ctx context.Context, c *redis.Conn, isCluster bool,
 	pipe := c.Pipeline()
 	v := eval(pipe)
 	acks := pipe.Do(ctx, "WAIT", want, n.opts.ReplicaTimeout.Milliseconds())
-	// After WAIT: a replica that came meanwhile may be about to get what was there before.
+	// After WAIT: a replica that came meanwhile may be about to get an earlier state.
 	replicas := askReplicas(ctx, pipe, isCluster)
 	var has *redis.SliceCmd
 	if isCluster {
@@ -221,8 +221,8 @@ func listed(nodes string) int {
 	return replicas[me]
 }
 
-// keepsAll refuses a server with a disk that may lack what it has acknowledged: it would start
-// again without the session. It returns the number of replicas.
+// keepsAll refuses a server with a disk that may lack acknowledged writes: it would start again
+// without the session. It returns the number of replicas.
 func (n *redisSpace) keepsAll(ctx context.Context, c redis.Cmdable, isCluster bool) (replicas int, err error) {
 	pipe := c.Pipeline()
 	config := pipe.ConfigGet(ctx, "*append*")

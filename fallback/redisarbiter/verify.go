@@ -22,7 +22,7 @@ func (n *redisSpace) Verify(ctx context.Context, reads []fallback.Read) []fallba
 	}
 	at := n.verifyEach(ctx, reads, states, func(i int) bool { return !done[i] })
 	// A slot that moves has no script for several keys (TRYAGAIN), as one may be at either server:
-	// what tells of waiters is left out then.
+	// the look for waiters is left out then.
 	open := make([]bool, len(reads))
 	again := false
 	alone := slices.Clone(reads)
@@ -62,8 +62,8 @@ func (n *redisSpace) verifyEach(ctx context.Context, reads []fallback.Read, stat
 	return at
 }
 
-// readMany answers those reads that name no keys: those of an owner, and all after a failover. What
-// is left, as something is unusual or fails, is read one by one.
+// readMany answers those reads that name no keys: those of an owner, and all after a failover. The
+// rest, as something is unusual or fails, is read one by one.
 func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states []fallback.State, done []bool) {
 	x := &records{n: n, states: states, done: done}
 	for i, q := range reads {
@@ -83,7 +83,7 @@ func (n *redisSpace) readMany(ctx context.Context, reads []fallback.Read, states
 // plainFrom is from how many records on they are read by plain commands.
 const plainFrom = 16
 
-// records is a call of readMany: the names of records, of which reads they are, and where the
+// records is a call of readMany: the names of records, the indices of their reads, and where the
 // answers go.
 type records struct {
 	n      *redisSpace
@@ -114,11 +114,11 @@ func (x *records) forget() {
 	x.names, x.at = names, at
 }
 
-// plainly reads the records by plain commands, which cost a server half of what they cost in a
-// script. The first and the last one are read by the script, which says what the server is called
-// and what time it is. It has had one name meanwhile if it has the same one at both ends, as none
-// comes twice. Records of the usual kind have an answer then: this server has written them, and
-// they are not in Grace or in the middle of it.
+// plainly reads the records by plain commands, which cost a server half as much as in a script. The
+// first and the last one are read by the script, which tells the server's name and time. The server
+// has had one name meanwhile if it has the same one at both ends, as none comes twice. Records of
+// the usual kind have an answer then: this server has written them, and they are not in Grace or in
+// the middle of it.
 func (x *records) plainly(ctx context.Context, c *redis.Client) {
 	n, names, last := x.n, x.names, len(x.names)-1
 	all, err := paced(ctx, n, scriptMany, func(ctx context.Context) ([]redis.Cmder, error) { // it may outlive this method
@@ -160,7 +160,7 @@ func (x *records) plainly(ctx context.Context, c *redis.Client) {
 }
 
 // isUsual reports whether a record's Grace is none, or one that goes on: it ends after now, and at
-// the latest when one would that begins now. It is what many.lua looks for.
+// the latest when one would that begins now. many.lua looks for the same.
 func isUsual(text string, now, latest int64) bool {
 	_, rest, _ := strings.Cut(text, " ")
 	_, rest, _ = strings.Cut(rest, " ")
@@ -197,7 +197,7 @@ func (x *records) byScript(ctx context.Context) {
 	work.Wait()
 }
 
-// many is what many.lua answers.
+// many is the answer of many.lua.
 type many struct {
 	server  string
 	now     int64
@@ -249,7 +249,7 @@ func (n *redisSpace) sameServer(ctx context.Context, keys []string) [][]int {
 
 // decodeRecord reads a record as it is stored, at a moment by the server's clock. ok is false if it
 // has to be read by itself: it has no epochs left, its Grace is to be ended, or it is malformed.
-// graceOf says what is left of Grace in a namespace without a clock.
+// graceOf returns the time left of Grace in a namespace without a clock.
 func decodeRecord(text string, now int64, graceOf func(name int64) (left int64)) (r fallback.Record, ok bool) {
 	epoch, rest, _ := strings.Cut(text, " ")
 	_, rest, _ = strings.Cut(rest, " ") // seq
