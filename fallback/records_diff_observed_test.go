@@ -51,7 +51,7 @@ func (x *pair) stored(records map[string]fallback.Versioned, key string, decode 
 	return s
 }
 
-// observe gives the Memory the times of observers, who count from when they have first seen a beat:
+// observe gives the Memory the times of observers, which count from their first look at a beat:
 // after a loss that is now, also for one that was there before.
 func (x *pair) observe() {
 	if !x.opts.NoClock {

@@ -95,8 +95,8 @@ func (n *recordsSpace) learn(ctx context.Context, parts []uint32, left []int, kn
 // without returns the state of a partition that has no record; nil: lost.
 //
 // One that never had a record is in Grace while the table of sessions is. Else it is Shared, at the
-// epoch in the table that the namespace was made at. If that is another one than when this process
-// attached or saw a Grace of the table, the partition is missing because it was lost.
+// epoch of the namespace's making, which the table tells. If that is another one than when this
+// process attached or saw a Grace of the table, the partition is missing because it was lost.
 func (n *recordsSpace) without(s *Sessions, number uint32) *Partition {
 	switch {
 	case hasBit(s.Made, number):

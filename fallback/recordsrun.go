@@ -191,8 +191,8 @@ func (n *recordsSpace) onAll(ctx context.Context, parts []uint32, f func(i int, 
 }
 
 // partitions runs a transition on those of some partitions which left has. A partition without a
-// record was lost, unless know says otherwise. If f leaves one that know has as it is, no record is
-// written.
+// record was lost, unless know says otherwise. If know has a partition without a record, and f
+// leaves it as it is, no record is written.
 func (n *recordsSpace) partitions(ctx context.Context, parts []uint32, left []int, know []knowledge, errs []error, f func(i int, m moment, p *Partition, send Sender)) {
 	all := make([]attempt, len(left))
 	for k, i := range left {

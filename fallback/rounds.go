@@ -66,7 +66,7 @@ type Round struct {
 // A SpokenRound is the round of a table. It belongs to the server that it was begun at.
 type SpokenRound struct {
 	Name   string
-	Server string // the name of that one
+	Server string // that server's name
 	Began  int64  // by its clock; a round that is older than two Graces is forgotten
 	Spoken []string
 }

@@ -30,7 +30,7 @@ type Sessions struct {
 type Member struct {
 	Expiry int64  // by the server's clock, Unix milliseconds
 	TTL    int64  // milliseconds; 0: it was buried, and the entry says so for Grace, to the session if it lives
-	Info   string // the session publishes it
+	Info   string // published by the session
 	Beat   int64  // in a store without a clock: raised by each renewal
 	Older  bool   // this process has seen a later beat: the store has lost that renewal. Never stored
 

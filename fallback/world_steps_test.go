@@ -46,7 +46,7 @@ func (w *world) verify() {
 	}
 }
 
-// pass: time goes by; Grace is long enough for everybody to verify.
+// pass: time goes by; Grace is long enough for all nodes to verify.
 func (w *world) pass(ms int64) {
 	if !w.inStep && w.now.Now+ms >= w.p.GraceEnd {
 		w.verify()

@@ -226,7 +226,7 @@ func nothingLost(s *space, later fallback.Arbiter, injure func(*testing.T)) {
 	}
 }
 
-// locksUnderKills takes one key after another. Each granted one has to be there.
+// locksUnderKills takes one key after another. Each lock that was granted has to be there.
 func locksUnderKills(s *space, c Cluster) {
 	granted, first := make(chan map[string]fallback.Row, 1), make(chan struct{})
 	running, stop := context.WithCancel(s.ctx)

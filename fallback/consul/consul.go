@@ -4,7 +4,7 @@
 //	client, err := api.NewClient(api.DefaultConfig())
 //	c, err := coord.New(ctx, consul.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, the failures that it survives, and the untried cases.
+// README.md lists its costs, the failures that it survives, and the untried cases.
 package consul
 
 import (

@@ -3,7 +3,7 @@
 //	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
 //	c, err := coord.New(ctx, etcd.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, and the failures that it survives.
+// README.md lists its costs, and the failures that it survives.
 package etcd
 
 import (

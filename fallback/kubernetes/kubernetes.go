@@ -4,7 +4,7 @@
 //	config, err := rest.InClusterConfig()
 //	c, err := coord.New(ctx, kubernetes.New(config, &kubernetes.Options{Namespace: "orders-locks"}), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, the failures that it survives, and the settings to use.
+// README.md lists its costs, the failures that it survives, and the settings to use.
 package kubernetes
 
 import (

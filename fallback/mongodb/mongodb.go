@@ -4,7 +4,7 @@
 //	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 //	c, err := coord.New(ctx, mongodb.New(client, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, the failures that it survives, and the untried cases.
+// README.md lists its costs, the failures that it survives, and the untried cases.
 package mongodb
 
 import (

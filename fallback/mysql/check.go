@@ -61,7 +61,7 @@ func (s *store) identity(v variables) (expression, before string) {
 	return expression, before
 }
 
-// check refuses settings that may have the server lose an acknowledged write.
+// check refuses settings under which the server may lose an acknowledged write.
 func (s *store) check(ctx context.Context, c *sql.Conn) (variables, error) {
 	v, err := look(ctx, c, `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'innodb_read_only',
 		'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'log_bin', 'sync_binlog', 'binlog_format', 'wsrep_on',

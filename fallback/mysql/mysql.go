@@ -6,7 +6,7 @@
 //	...
 //	c, err := coord.New(ctx, mysql.New(config, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, the privileges that it needs, and the failures that it survives.
+// README.md lists its costs, the privileges that it needs, and the failures that it survives.
 package mysql
 
 import (

@@ -211,8 +211,8 @@ func TestMySQL_ARestoredBackupIsNoticed(t *testing.T) {
 	if r.Grace == 0 || l.Grace == 0 || l.Dead {
 		t.Errorf("Grace after a backup was restored: %+v, %+v", r, l)
 	}
-	// Whoever restores one tells of it by taking the mark away: then no process needs to have seen
-	// newer data.
+	// An operator who restores one tells of it by taking the mark away: then no process needs to
+	// have seen newer data.
 	s.unmark()
 	if r := again(t, func() (fallback.Record, error) { return n.Load(t.Context(), 1) }); r.Grace == 0 {
 		t.Errorf("Grace without the mark: %+v", r)
@@ -259,7 +259,7 @@ func TestMySQL_RefusesServersThatLose(t *testing.T) {
 		s.must("SET GLOBAL " + name + " = " + values[1])
 	}
 
-	// A user who may only read and write the table, which a migration has made.
+	// A user with rights only to read and write the table, which a migration has made.
 	s.must(Table("hf.locks"), `CREATE USER clerk IDENTIFIED BY 'secret'`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
 	n := storetest.Attach(t, New(s.config("clerk"), &Options{Table: "hf.locks", ColdStart: true}))
 	if a := lock(t, n, storetest.Alice); a.Verdict != fallback.Granted {

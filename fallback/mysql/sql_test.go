@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A replica is no primary, also for a user who may write there: a client that is led there waits
-// for better times. The connection is given up, as the address may lead elsewhere.
+// A replica is no primary, also for a user with rights to write there: a client that is led there
+// waits for better times. The connection is given up, as the address may lead elsewhere.
 func TestMySQL_AReplicaIsNotRefusedForGood(t *testing.T) {
 	takes.Seconds(t)
 	s := startServer(t)

@@ -285,7 +285,7 @@ func synchronousCommitOfAnotherClient(t *testing.T, s *server) {
 	}
 }
 
-// A service that the pooler does not give is told at once, with the remedy.
+// A missing feature of the pooler is told at once, with the remedy.
 func refuses(t *testing.T, s *server) {
 	p := startPooler(t, s, "pool_mode = transaction", "ignore_startup_parameters = search_path")
 	for query, why := range map[string]string{"&statement_timeout=5000": "ALTER ROLE", "&search_path=hf": "leaves out", "database": "the database", "role": "the role"} {

@@ -6,7 +6,7 @@
 //	...
 //	c, err := coord.New(ctx, postgres.New(config, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, the privileges that it needs, and the failures that it survives.
+// README.md lists its costs, the privileges that it needs, and the failures that it survives.
 package postgres
 
 import (
@@ -231,8 +231,8 @@ func codeOf(err error) string {
 	return ""
 }
 
-// check refuses settings that may have the server lose an acknowledged write, notices a pooler, and
-// finds the table.
+// check refuses settings under which the server may lose an acknowledged write, notices a pooler,
+// and finds the table.
 func (s *store) check(ctx context.Context, c *pgxpool.Conn) (x session, missing bool, err error) {
 	var version int
 	var fsync string

@@ -239,8 +239,8 @@ func atLeast(version string, want ...int) bool {
 	return true
 }
 
-// forGood tells whether an answer to INFO says that it will never be told. A server that is busy or
-// loads its data, or a password that is wrong, must not decide whether a namespace is guarded.
+// forGood reports whether an answer to INFO says that it will never be told. A server that is busy
+// or loads its data, or a password that is wrong, must not decide whether a namespace is guarded.
 func forGood(text string) bool {
 	return strings.HasPrefix(text, "NOPERM") || strings.Contains(text, "is not supported") || // as miniredis puts it
 		strings.HasPrefix(text, "ERR ") && !strings.Contains(text, "max number of clients")

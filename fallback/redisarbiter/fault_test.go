@@ -20,7 +20,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A full server takes nothing new, but lets everybody renew, look, and give back.
+// A full server takes nothing new, but lets all sessions renew, look, and give back.
 func TestServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes")

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// liar answers in the scripts' place, as a server might whose scripts somebody has changed.
+// liar answers in the scripts' place, as a server might whose scripts were changed.
 type liar struct{ answer any }
 
 func (l *liar) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -258,7 +258,7 @@ func FuzzNamespaces(f *testing.F) {
 	})
 }
 
-// named tells whether a session may have the name.
+// named reports whether a session may have the name.
 func named(s string) bool {
 	return s != "" && len(s) <= 64 && !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }

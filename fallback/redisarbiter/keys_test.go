@@ -109,7 +109,7 @@ func TestOnlyQueuesExpire(t *testing.T) {
 	}
 }
 
-// Anybody may publish.
+// Any client may publish.
 func TestGarbageOnChannelIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

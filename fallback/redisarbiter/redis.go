@@ -81,7 +81,8 @@ type Arbiter struct {
 // New returns an arbiter on the server that client talks to. It does no I/O. The client stays the
 // caller's: it is not closed, and its settings for dialling, TLS, passwords and retries apply. Lock
 // calls go through it, and take at most half of its connections (PoolSize) at a time; all other
-// calls have connections of their own, see [Options.Background]. opts may be nil.
+// calls but those of results have connections of their own, see [Options.Background]. opts may be
+// nil.
 //
 // Errors about the server, a nil client among them, come from Attach.
 func New(client redis.UniversalClient, opts *Options) *Arbiter {

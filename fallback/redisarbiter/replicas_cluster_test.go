@@ -57,7 +57,7 @@ func followInCluster(t *testing.T, nodes []*redistest.Server, primary *redistest
 	return r
 }
 
-// replicaHas tells whether a replica has a session.
+// replicaHas reports whether a replica has a session.
 func replicaHas(t *testing.T, r *redistest.Server, id string) (is bool) {
 	t.Helper()
 	await.Until(t, "the replica answers", func() bool { // it may have joined a moment ago

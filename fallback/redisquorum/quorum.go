@@ -5,8 +5,8 @@
 //	c, err := coord.New(ctx, redisquorum.New([]*redis.Client{a, b, c}, nil), &coord.Options{Namespace: "orders"})
 //
 // Each record of the arbiter is a register that a majority agrees on, by consensus and not by time:
-// docs/quorum.md has its costs, the failures that it survives, and the promises that Redlock cannot
-// make.
+// docs/quorum.md lists its costs, the failures that it survives, and the promises that Redlock
+// cannot make.
 package redisquorum
 
 import (

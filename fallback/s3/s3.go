@@ -6,7 +6,7 @@
 //		Namespace: "orders", SessionTTL: 20 * time.Second, Cluster: &coord.Cluster{Membership: gossip.Start},
 //	})
 //
-// README.md has its costs, the failures that it survives, and the settings to use.
+// README.md lists its costs, the failures that it survives, and the settings to use.
 package s3
 
 import (

@@ -2,7 +2,7 @@
 //
 //	c, err := coord.New(ctx, sqlite.New("/var/lib/orders/locks", nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, and the failures that it survives.
+// README.md lists its costs, and the failures that it survives.
 package sqlite
 
 import (

@@ -6,7 +6,7 @@
 //	}
 //	c, err := coord.New(ctx, zookeeper.New(connect, nil), &coord.Options{Namespace: "orders"})
 //
-// README.md has its costs, and the failures that it survives.
+// README.md lists its costs, and the failures that it survives.
 package zookeeper
 
 import (
