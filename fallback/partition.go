@@ -123,7 +123,7 @@ const (
 	EpochSetting = "a partition has no epochs left: delete the namespace's keys while no process uses it"
 )
 
-// date is the day that an epoch is of, by the clock.
+// date is the day of an epoch, by the clock.
 func date(epoch int64) string { return time.Unix(epoch+epochZero, 0).UTC().Format(time.DateOnly) }
 
 // advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising
@@ -292,16 +292,15 @@ func (p *Partition) held(m Moment, r LockRequest, way []string, send Sender) Loc
 	return LockAnswer{Verdict: Held, Record: p.record(m), Holder: p.Rows[way[0]], Size: otherSize(r.Key, way)}
 }
 
-// contended reports whether a session waits that has to wait for a hold of the mode. Shared ones do
-// not wait for shared ones.
+// contended reports whether a waiter has to wait for a hold of the mode. Shared ones do not wait
+// for shared ones.
 func (p *Partition) contended(key, spec string) bool {
 	reads := modeOf(spec).Reads()
 	return slices.ContainsFunc(p.Queues[key], func(w Waiter) bool { return !reads || !modeOf(w.Spec).Reads() })
 }
 
 // promise finds the waiter that a key is for, wakes it unless it is me, and drops those that were
-// woken and did not come. There is none if the first one does not fit beside the holds that there
-// are.
+// woken and did not come. There is none if the first one does not fit beside the present holds.
 func (p *Partition) promise(m Moment, key string, me Waiter, send Sender) (Waiter, bool) {
 	for q := p.Queues[key]; len(q) > 0; q = p.Queues[key] {
 		w := &q[0]

@@ -24,7 +24,7 @@ var graceTests = []graceTest{
 	{"every server has another name", time.Hour, serverNames},
 }
 
-// inGrace tells whether an answer says that Grace has begun and how much of it is left.
+// inGrace checks the time left of Grace in an answer: Grace has begun, and is not over.
 func inGrace(s *space, what string, left time.Duration) {
 	s.t.Helper()
 	if left <= 0 || left > s.settings.Grace {

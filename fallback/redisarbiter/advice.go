@@ -65,8 +65,8 @@ func (n *redisSpace) Advise(ctx context.Context) ([]string, error) {
 // needed is how many replicas a server must have: for each change, and for a session to begin.
 type needed struct{ changes, openings int }
 
-// replicasNeeded returns ask. ask puts a question to the server into a pipeline, if there is one,
-// and returns a function that tells the numbers once the server has answered.
+// replicasNeeded returns ask. ask puts a question to the server into a pipeline, if it has one. It
+// returns a function that tells the numbers once the server has answered.
 func (n *redisSpace) replicasNeeded(ctx context.Context) (ask func(*redis.Client, redis.Pipeliner) func() needed, err error) {
 	cluster, isCluster := n.conns.work.(*redis.ClusterClient)
 	table := "" // the server that has the sessions
