@@ -22,8 +22,8 @@ type Shard struct {
 
 // Assign divides n shards among the processes that call it, and calls fn for each shard of this
 // process's, in a goroutine of its own. It blocks until ctx ends and all of them have returned. The
-// numbers of shards that two processes have differ by one at most, and a process that comes or goes
-// moves as few shards as that allows.
+// shard counts of two processes differ by one at most. A process that comes or goes moves as few
+// shards as that allows.
 //
 // A shard moves without overlap: its new process gets it when fn has returned in the old one. fn's
 // context ends with ctx, when the shard is to move, and when its lock is lost; fn has to heed it. A
@@ -31,11 +31,11 @@ type Shard struct {
 // coord.Cluster.Takeover (3 s). A process that has stopped for longer than that may still act for
 // the shard: Shard.Fence is for that.
 //
-// If fn returns before its context has ended, it is called again after Options.Pause, which is also
-// how long new processes are waited for before shards move to them. All processes pass the same n:
-// while they differ, that of the process that makes the plan counts. The election of the same name
-// is another matter: a process may campaign and take shards. If ctx is that of a task
-// ([coord.WithLocker]), each shard is a task of its own, which has the locks of that one, too.
+// If fn returns before its context has ended, Assign calls it again after Options.Pause. Assign
+// also waits that long at most for further new processes before shards move to them. All processes
+// pass the same n: while they differ, that of the process that makes the plan counts. The election
+// of the same name is another matter: a process may campaign and take shards. If ctx is that of a
+// task ([coord.WithLocker]), each shard is a task of its own, which has the locks of that one, too.
 //
 // The plan has the ID of each process once, and the process of each shard as a number, in 64 KiB at
 // most. One that is longer is told to Options.Logger, and shards stay where they are: with
@@ -78,7 +78,7 @@ func (e *Election) Assign(ctx context.Context, n int, fn func(ctx context.Contex
 	return nil
 }
 
-// assignment is what this process has to do. Only the goroutine of Assign uses it.
+// assignment is the shards that this process works on. Only the goroutine of Assign uses it.
 type assignment struct {
 	e     *Election
 	fn    func(context.Context, Shard) error

@@ -22,7 +22,7 @@ import (
 // floor is where shards are worked on.
 type floor struct {
 	t      *testing.T
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	at     map[int]string
 	fences map[int]coord.Fence
 	moves  int
@@ -131,7 +131,7 @@ func TestAssign_BalancedAndWithoutOverlap(t *testing.T) {
 	})
 }
 
-// What a crashed process had moves when its session has lapsed; the rest stays.
+// The shards of a crashed process move when its session has lapsed; the others stay.
 func TestAssign_ACrash(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		f := newFloor(t)
@@ -250,8 +250,8 @@ func TestBalance(t *testing.T) {
 		if len(next) != n || len(count) > len(members) {
 			t.Fatalf("%d shards of %d, %d members of %d", len(next), n, len(count), len(members))
 		}
-		// Of each member stays what it had, or its share. The shares that are larger by one are
-		// where that is worth most.
+		// Each member keeps all its shards, or as many as its share. The members with the most
+		// shards get the shares that are larger by one.
 		most, extra := 0, n%len(members)
 		var had []int
 		for _, m := range members {

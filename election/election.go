@@ -91,7 +91,7 @@ func New(c *coord.Coordinator, name string, opts *Options) (*Election, error) {
 	return &Election{c: c, name: name, key: "election/" + name, opts: o}, nil
 }
 
-// Limits of what is published.
+// Limits of the published texts, in bytes.
 const (
 	maxID    = 256
 	maxValue = 64 << 10

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/coordtest"
 )
 
-// Where the arbiter keeps no results, what needs them says so, and names the option.
+// Where the arbiter keeps no results, each call that needs them says so, and names the option.
 func TestElection_AnArbiterWithoutResults(t *testing.T) {
 	candidacy := &election.Options{Prefer: election.Newest}
 	for name, do := range map[string]func(t *testing.T, c *coord.Coordinator) error{

@@ -9,9 +9,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Leader reads the leader's name, in one call of the store. It is what the leader has published: a
-// leader that crashed is named until the next one has published itself, or until Options.Keep is
-// over.
+// Leader returns the published leader, with one call of the store. It names a crashed leader until
+// the next one has published itself, or until Options.Keep is over.
 //
 // Errors: [ErrNoLeader]; [coord.ErrUnavailable] if the store cannot be read; [coord.ErrNoResults]
 // if there is none; ctx's own if it ended.
@@ -27,10 +26,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 }
 
 // Observe yields the leader, and then each change, until ctx ends: another leader, another value,
-// or the zero Leader while there is none. Changes are pushed: a leader announces what it publishes
-// to all processes at once. Changes that come faster than they are taken are left out, but for the
-// last one. While the store cannot be read, nothing is yielded. Without Options.Store, where the
-// arbiter keeps no results, Observe ends at once. Options.Logger is told of both.
+// or the zero Leader while there is none. Changes are pushed: a leader announces each value to all
+// processes at once. Changes that come faster than they are taken are left out, but for the last
+// one. While the store cannot be read, nothing is yielded. Without Options.Store, where the arbiter
+// keeps no results, Observe ends at once. Options.Logger is told of both.
 //
 // A leader that crashed publishes nothing. The next change is its successor, or, without one, the
 // zero Leader after Options.Keep.
@@ -49,7 +48,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 	}
 }
 
-// records yields what is kept, whenever it may have changed.
+// records yields the stored record whenever it may have changed.
 func (e *Election) records(ctx context.Context) iter.Seq[kept] {
 	return func(yield func(kept) bool) {
 		changed, stop := e.c.Watch(e.key)

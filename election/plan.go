@@ -60,14 +60,14 @@ func (p plan) members() []string {
 	return slices.Compact(all)
 }
 
-// balance divides n shards among the members, of which there is one at least. Each shard stays
-// where it was in the plan p, unless its member has gone or has too many.
+// balance divides n shards among the members, one at least. Each shard stays where it was in the
+// plan p, unless its member has gone or has too many.
 func (p plan) balance(members []string, n int) plan {
 	had := make(map[string]int)
 	for i := range min(n, len(p)) {
 		had[p[i]]++
 	}
-	// Members that have most get what does not divide evenly: that moves least.
+	// The members with the most shards get the remainder: that moves least.
 	members = slices.Clone(members)
 	slices.Sort(members)
 	slices.SortStableFunc(members, func(a, b string) int { return had[b] - had[a] })
@@ -128,8 +128,8 @@ func (s *members) plan(ctx context.Context, t *Term, n int) error {
 	for _, id := range last.members() {
 		watch(id)
 	}
-	// The first plan, and what new members change, waits: processes often start together. Members
-	// also announce that they are still there, which moves no plan that is due.
+	// The first plan, and each change by new members, waits: processes often start together.
+	// Members also announce that they are still there, which moves no plan that is due.
 	due, timer := time.Now().Add(s.e.opts.Pause), time.NewTimer(s.e.opts.Pause)
 	defer timer.Stop()
 	wait := func(d time.Duration) {

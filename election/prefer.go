@@ -18,13 +18,14 @@ type Candidate struct {
 	Zone    string `json:"zone,omitempty"`    // Options.Zone
 }
 
-// An Order compares two candidates: it returns a negative number if a is to be the leader rather
-// than b, a positive one if b is, and 0 if it does not matter.
+// An Order compares two candidates for the leadership. It returns a negative number if it prefers
+// a, a positive one if it prefers b, and 0 otherwise.
 type Order func(a, b Candidate) int
 
 // Newest prefers the higher Version: numbers between dots are compared as numbers, and a version
-// with a suffix after a hyphen is before the same one without. What follows a plus does not count.
-// A new deployment gets the leadership by it once, instead of once for each old process that ends.
+// with a suffix after a hyphen is before the same one without. The suffix after a plus does not
+// count. A new deployment gets the leadership by it once, instead of once for each old process that
+// ends.
 func Newest(a, b Candidate) int { return compareVersions(b.Version, a.Version) }
 
 // InZone prefers candidates with the given Zone.
@@ -137,8 +138,7 @@ func (e *Election) leads(ctx context.Context, l coord.Lock, others *members, gav
 			_ = l.Unlock()
 		}
 	}()
-	// What the store has not said when ctx ends, or within a call's time, is not waited for: the
-	// lock is there.
+	// The candidate does not wait for the store beyond ctx, or a call's time: it has the lock.
 	ask, end := held.Inside(ctx, l.Context())
 	defer end(nil)
 	now, err := e.lastTerm(ask)

@@ -92,7 +92,7 @@ func listed(t *testing.T, c *coord.Coordinator, of string) (ids []string) {
 // Candidates that crashed are taken from the list by those that wait.
 func TestPrefer_CrashedCandidatesAreNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
-		const keep = 30 * time.Second // longer than the list is locked by what crashed
+		const keep = 30 * time.Second // longer than a crashed candidate keeps the list locked
 		cut := &crash.Arbiter{Memory: a}
 		here, there, crashes := start(t, a, nil), start(t, a, nil), start(t, cut, nil)
 		named := func(id string) *election.Options {

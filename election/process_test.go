@@ -62,7 +62,7 @@ type runner struct {
 	waits chan struct{}
 }
 
-// A lead is what a process says that has become the leader.
+// A lead is the message of a process that has become the leader.
 type lead struct {
 	by    *runner
 	at    time.Time
@@ -103,7 +103,7 @@ func startCandidate(t *testing.T, env string, leads chan<- lead) *runner {
 }
 
 // A leader's process gets SIGTERM, and another process leads as soon as the first one's function
-// has returned. No hand-over waits for a timer, of which the shortest is RetryEvery, 500 ms.
+// has returned. No hand-over waits for a timer; the shortest is RetryEvery, 500 ms.
 func TestRun_SIGTERM(t *testing.T) {
 	for name, suffix := range map[string]string{"key by key": "", "in a cluster": ",cluster"} {
 		t.Run(name, func(t *testing.T) {

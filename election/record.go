@@ -10,22 +10,21 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A Leader is what a leader has published of itself. The zero Leader means that there is none.
+// A Leader is the published description of a leader. The zero Leader means that there is none.
 type Leader struct {
 	ID    string      // Options.ID
-	Value string      // Options.Value, or what Term.Publish has made of it
+	Value string      // Options.Value, or the value of the last Term.Publish
 	Fence coord.Fence // of the term
 }
 
-// record is what is kept of a term. It begins with a brace, so that Share of the same key ignores
-// it.
+// record is a term in the store. It begins with a brace, so that Share of the same key ignores it.
 type record struct {
 	ID     string `json:"id"`
 	Value  []byte `json:"value"`
 	Vacant bool   `json:"vacant,omitempty"` // the term is over
 }
 
-// kept is a record with what the store says of it. Its fence is 0 if there is no record.
+// kept is a record with its fence and its age in the store. The fence is 0 if there is no record.
 type kept struct {
 	record
 	fence coord.Fence

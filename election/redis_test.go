@@ -15,7 +15,7 @@ import (
 )
 
 // Leadership goes from process to process as each is told to stop, and a third process observes it.
-// No hand-over waits for a timer, of which the shortest is RetryEvery, 500 ms.
+// No hand-over waits for a timer; the shortest is RetryEvery, 500 ms.
 func TestHandOver_OverRedis(t *testing.T) {
 	takes.Seconds(t)
 	for name, cluster := range map[string]*coord.Cluster{"key by key": nil, "in a cluster": {Gossip: "127.0.0.1:0", Membership: gossip.Start}} {

@@ -73,7 +73,7 @@ func (t *Term) serve(ctx context.Context, fn func(ctx context.Context, t *Term) 
 	return false, fn(both, t)
 }
 
-// lossOf returns why the term was lost, with what its function returned if that says more.
+// lossOf returns the cause of the term's loss, with the function's error if that says more.
 func (t *Term) lossOf(err error) error {
 	cause := context.Cause(t.Context())
 	if err == nil || errors.Is(err, coord.ErrLost) || errors.Is(err, context.Canceled) {

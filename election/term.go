@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// A Term is the time for which this process is the leader. Its methods are safe for concurrent use.
+// A Term is this process's time as the leader. Its methods are safe for concurrent use.
 type Term struct {
 	e    *Election
 	lock coord.Lock
@@ -52,16 +52,17 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 }
 
 // Fence returns the token of the term. It is larger than that of every earlier term of the
-// election, in any process, also if the arbiter failed over or lost its data in between. A resource
-// that keeps the highest token it has seen refuses a leader of an earlier term by it.
+// election, in any process. A failover of the arbiter, or a loss of its data, does not change that.
+// A resource that keeps the highest token it has seen refuses a leader of an earlier term by it.
 func (t *Term) Fence() coord.Fence { return t.lock.Fence() }
 
 // Context returns a context that lasts as long as the term. Its cause is [coord.ErrUnlocked] after
 // Resign, and Is [coord.ErrLost] if the term was lost. It ends by the clock of this process, at the
-// latest coord.Options.SessionTTL - Margin after the last renewal that the arbiter acknowledged was
-// sent, and in a cluster as long before coord.Cluster.Takeover is over as Margin is of SessionTTL
-// (0.3 s). The arbiter lets another candidate in so much later at the earliest: Margin, or those
-// 0.3 s. The context has the values of the ctx that Campaign was called with.
+// latest coord.Options.SessionTTL - Margin after this process sent the last renewal that the
+// arbiter acknowledged. In a cluster it ends before coord.Cluster.Takeover is over, by the share of
+// it that Margin has of SessionTTL (0.3 s). The arbiter lets another candidate in so much later at
+// the earliest: Margin, or those 0.3 s. The context has the values of the ctx that Campaign was
+// called with.
 func (t *Term) Context() context.Context { return t.lock.Context() }
 
 // Lock returns the lock that the term is: for packages that take one.
@@ -85,7 +86,7 @@ func (t *Term) Publish(ctx context.Context, value string) error {
 }
 
 // Resign ends the term. The lock is free at once, whatever the network does. Then Resign tells the
-// observers that there is no leader, until ctx ends at most. What the leader does has to have ended
+// observers that there is no leader, until ctx ends at most. The leader's work has to have ended
 // before: Run sees to that.
 //
 // Errors: [coord.ErrUnlocked] if the term was over by an earlier call; one that Is [coord.ErrLost]
