@@ -29,9 +29,9 @@ type Slot struct {
 // keep ago by the arbiter's clock. So keep is shorter than the period of the job, and longer than
 // the clocks and the delays of the processes differ by. Half of the period is a good choice where
 // the job is due in all processes together, by the wall clock. Where each one counts the period
-// from its start, keep is the period, less what delays differ by: with half of it, three processes
-// run the job three times in two periods. It is at least a millisecond. opts may be nil; Late,
-// Again and MaxSkew do not apply.
+// from its start, keep is the period, less the difference of the delays: with half of it, three
+// processes run the job three times in two periods. It is at least a millisecond. opts may be nil;
+// Late, Again and MaxSkew do not apply.
 //
 // After a crash in the middle, the job can begin again when the session of that process has lapsed
 // and keep is over.
@@ -100,7 +100,7 @@ func (s *Slot) End() error {
 		defer func() { s.err = s.l.Unlock() }() // also after a panic of the store
 		s.r.Done, s.r.Ran = true, time.Since(s.at)
 		if left := s.keep - s.r.Ran; left >= time.Millisecond {
-			_ = s.j.write(s.l, s.r, left) // else what Begin has written stays, which says the same
+			_ = s.j.write(s.l, s.r, left) // else the record of Begin stays, which says the same
 		}
 	})
 	return s.err

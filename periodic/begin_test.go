@@ -91,7 +91,7 @@ func TestBegin_ACrash(t *testing.T) {
 	})
 }
 
-// panicking is a store that panics in the call before which it is told to.
+// panicking is a store that panics in its next Put if now is set.
 type panicking struct {
 	coord.ShareStore
 	now bool

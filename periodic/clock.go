@@ -2,10 +2,9 @@ package periodic
 
 import "time"
 
-// now returns the time of the job with what a run that begins now writes of it, and by how much
-// this process sets that time. The time of the job is that of this process's clock. If that differs
-// too much from the clock of the last run, which the arbiter's clock has carried on, it is the
-// latter.
+// now returns the record of a run that begins now, with the time of the job, and by how much this
+// process sets that time. The time of the job is that of this process's clock. If that differs too
+// much from the clock of the last run, which the arbiter's clock has carried on, it is the latter.
 func (j *job) now(s seen) (r record, set time.Duration) {
 	now := j.clock().Round(0)
 	r = s.record
@@ -40,8 +39,8 @@ func (j *job) now(s seen) (r record, set time.Duration) {
 // machine does not count as one: it may have been this machine, before a reboot.
 func (j *job) witnessed(s seen) bool { return !s.written.Before(j.began) }
 
-// seconds reports whether another machine has found that difference. What a process of an earlier
-// release found does not count, as it does not name its machine.
+// seconds reports whether another machine has found that difference. A difference that a process of
+// an earlier release found does not count, as it does not name its machine.
 func (j *job) seconds(s seen, differs time.Duration) bool {
 	return s.By != "" && s.By != j.id && s.From != "" && s.From != j.machine.id &&
 		j.witnessed(s) && (differs-s.Differs).Abs() <= j.opts.MaxSkew
@@ -60,8 +59,8 @@ func news(s seen, r record, set time.Duration) bool {
 // over and over.
 func (s seen) aged() bool { return time.Since(s.written) >= lookEvery }
 
-// carried is the record as if it began now, with the time of the job carried on. What a process
-// found of its clock is left out: it would look new.
+// carried is the record as if it began now, with the time of the job carried on. The record of a
+// clock that differs is left out: it would look new.
 func (s seen) carried() record {
 	r := s.record
 	r.At, r.Ran = s.At.Add(s.Ran).Add(time.Since(s.written)).Round(0), 0

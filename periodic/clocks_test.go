@@ -36,7 +36,7 @@ func everyMinute(t *testing.T, a *fallback.Memory, opts *periodic.Options) *minu
 	return m
 }
 
-// join makes a process take part until it calls what join returns.
+// join makes a process take part until the test calls leave.
 func (m *minutes) join(by string, skew time.Duration) (leave func()) {
 	ctx, cancel := context.WithCancel(m.t.Context())
 	m.ends = append(m.ends, cancel)
@@ -56,7 +56,7 @@ func (m *minutes) until(minute int) {
 	time.Sleep(time.Until(m.began.Add(time.Duration(minute)*time.Minute + 30*time.Second)))
 }
 
-// ticks says what was run: the minutes of the ticks, each with a sign where it was not run at its
+// ticks lists the runs: the minutes of the ticks, each with a sign where it was not run at its
 // time.
 func (m *minutes) ticks() string {
 	m.mu.Lock()
@@ -108,7 +108,7 @@ func TestRun_OneVotePerMachine(t *testing.T) {
 }
 
 // Two machines with the same wrong clock set the time of the job. When two others have set it back,
-// the ticks in between are run when they are due, and what was run ahead is not run again.
+// the ticks in between run when they are due. Those that were run ahead do not run again.
 func TestRun_ATickOfTheFutureBlocksNone(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		m := everyMinute(t, a, nil)
@@ -117,7 +117,7 @@ func TestRun_ATickOfTheFutureBlocksNone(t *testing.T) {
 		leave()
 		wrong := []func(){m.join("wrong", 10*time.Minute), m.join("wrong, too", 10*time.Minute)}
 		m.until(5)
-		m.want("1 2 3 13- 14- 15-") // at 3, the one finds what the other did
+		m.want("1 2 3 13- 14- 15-") // at 3, the one confirms the other's finding
 		wrong[0]()
 		wrong[1]()
 		m.join("here", 0)
@@ -212,7 +212,7 @@ func TestRun_SetForwardToBetweenTicks(t *testing.T) {
 	})
 }
 
-// The clock of the only machine is set: it needs no second one, of which there may be none.
+// The clock of the only machine is set: it needs no second one, as there may be none.
 func TestRun_TheOnlyMachinesClockIsSet(t *testing.T) {
 	for _, again := range []string{"machine/1", "machine/2"} {
 		bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -262,9 +262,9 @@ func TestRun_ALostRecordAfterTheTimeWasSetBack(t *testing.T) {
 	})
 }
 
-// forgetful is a store that forgets what the last holder has put.
+// forgetful is a store that forgets the records of the last holder.
 type forgetful struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	kept []coord.Shared
 	at   []time.Time
 }
@@ -314,7 +314,7 @@ func TestRun_AClockIsSetWrong(t *testing.T) {
 	})
 }
 
-// The log says whose clock differs, and from whose; and what was set.
+// The log says whose clock differs, and from whose; and by how much the time was set.
 func TestRun_LogsWhoseClockDiffers(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var out bytes.Buffer
@@ -449,7 +449,7 @@ func (b before) Put(ctx context.Context, key string, value []byte, fence uint64,
 	return b.ShareStore.Put(ctx, key, without(value), fence, keep)
 }
 
-// without returns the record with what the release before knows of it.
+// without returns the record with the fields that the release before knows.
 func without(value []byte) []byte {
 	var r struct {
 		Due     time.Time     `json:"due"`
@@ -466,7 +466,7 @@ func without(value []byte) []byte {
 	return value
 }
 
-// What a process of the release before found does not count: it may be on the same machine.
+// A finding of a process of the release before does not count: it may be on the same machine.
 func TestRun_TheReleaseBeforeHasNoVote(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		m := everyMinute(t, a, nil)

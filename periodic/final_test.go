@@ -14,7 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
-// What another attempt does not mend is returned, when the first tick is due at the latest.
+// Run returns an error that another attempt does not mend, when the first tick is due at the
+// latest. Begin returns it, too.
 func TestRun_WhatCannotBeMended(t *testing.T) {
 	for name, x := range map[string]struct {
 		opts  *coord.Options

@@ -6,8 +6,8 @@ import (
 )
 
 // gap is a span without a run: the time of the job was set forward over it. If the time is set
-// back, its ticks are run when they are due, and those around it, which were run ahead of their
-// time, are not run again.
+// back, its ticks run when they are due. Those around it, which were run ahead of their time, do
+// not run again.
 type gap struct {
 	After  time.Time `json:"after,omitzero"` // a tick that was run; zero: the gap is before the first run
 	Before time.Time `json:"before"`         // a tick that was run

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfast-go/holdfast/periodic"
 )
 
-// halfHours has ticks half an hour after some full hours, in the location of the time that it is
-// asked for, as a line of a crontab.
+// halfHours has ticks half an hour after some full hours, as a line of a crontab. The location is
+// that of the argument of Next.
 type halfHours []int
 
 func (s halfHours) Next(t time.Time) time.Time {
@@ -65,8 +65,8 @@ func TestRun_InTheLocationOfItsClock(t *testing.T) {
 	})
 }
 
-// A schedule that counts from the time that it is asked for is asked for the tick after the last
-// one, also about when to look: the job's own time makes no tick later than the one before.
+// A schedule may count from the argument of Next. Run asks it for the tick after the last one, also
+// about when to look: the job's own time makes no tick later than the one before.
 func TestRun_AScheduleThatCountsFromTheLastTick(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+15*time.Second)
@@ -104,8 +104,9 @@ func (seconds) Next(t time.Time) time.Time {
 	return t.Truncate(time.Hour).Add(time.Hour)
 }
 
-// After many missed ticks those of a schedule that counts from the last one are still multiples of
-// its period after it, whenever it is asked; and no schedule is taken for such a one that is not.
+// A schedule that counts from the last tick has its ticks at multiples of its period after that.
+// This holds after many missed ticks, whenever it is asked. No other schedule is taken for such a
+// one.
 func TestLastTick_CountsFromTheLastOne(t *testing.T) {
 	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	for _, period := range []time.Duration{7 * time.Second, 45 * time.Second} {

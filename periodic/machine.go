@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// machine is what all processes with one and the same clock share.
+// machine identifies a clock: all processes with this clock have the same id.
 type machine struct {
 	id   string
 	host string // for the log: the host's name, which is the pod's in Kubernetes

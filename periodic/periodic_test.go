@@ -28,10 +28,10 @@ var bubble = coordtest.Bubble
 
 func start(t *testing.T, a fallback.Arbiter) *coord.Coordinator { return coordtest.Start(t, a, nil) }
 
-// diary is what was run.
+// diary is the list of the runs.
 type diary struct {
 	t    *testing.T
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	runs []run
 	work sync.WaitGroup
 }
@@ -361,8 +361,8 @@ func (s thrice) Next(t time.Time) time.Time {
 // inside is a schedule with another one inside.
 type inside struct{ periodic.Schedule }
 
-// A schedule whose next tick is not later would be asked for ever: Run ends, and says what is wrong
-// with it.
+// A schedule whose next tick is not later would be asked for ever: Run ends with an error that says
+// so.
 func TestRun_ASchedulesNextTickIsLater(t *testing.T) {
 	for name, x := range map[string]struct {
 		s    func() periodic.Schedule

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// record is what is kept of the last run. Its zero value means that there was none. It begins with
-// a brace, so that Share of the same key ignores it.
+// record is the stored record of the last run. Its zero value means that there was none. It begins
+// with a brace, so that Share of the same key ignores it.
 type record struct {
 	Due  time.Time     `json:"due"`  // of the tick: the latest one that was run
 	At   time.Time     `json:"at"`   // when the run began, in the time of the job
@@ -52,7 +52,7 @@ func (j *job) store() (coord.ShareStore, error) {
 }
 
 // read returns the record of the store, or the last one that this process has seen if that is
-// later: the store may have lost what came after.
+// later: the store may have lost later ones.
 func (j *job) read(ctx context.Context) (seen, error) {
 	store, err := j.store()
 	if err != nil {

@@ -31,8 +31,8 @@ type Tick struct {
 // one in which the process crashed.
 //
 // The first tick is the first one after Run was called first. With a record of earlier runs, a tick
-// that was missed since may be due: see Options.Late. A process that is missed in the middle of a
-// run has done what it has done: see Options.Again.
+// that was missed since may be due: see Options.Late. A run that a crash has cut short is not
+// repeated by default: see Options.Again.
 //
 // Errors: of the name, the schedule and the options, which name the field; [coord.ErrNoResults]
 // without Options.Store where the arbiter keeps no results; [coord.ErrClosed]; [coord.ErrHeld];
@@ -82,7 +82,7 @@ type job struct {
 	id       string // of this call of Run
 	key      string
 	schedule Schedule
-	wrong    *error // what is wrong with the schedule, once that was found
+	wrong    *error // the fault of the schedule, once it was found
 	opts     Options
 	fn       func(context.Context, Tick) error
 	clock    func() time.Time
@@ -145,7 +145,7 @@ func isFinal(err error) bool {
 // errOver: the schedule has no more ticks.
 var errOver = errors.New("periodic: no more ticks")
 
-// look runs what is due, and returns how long to wait for the next tick.
+// look runs the tick that is due, and returns how long to wait for the next one.
 func (j *job) look(ctx context.Context) (time.Duration, error) {
 	s, err := j.read(ctx)
 	if err != nil {
@@ -191,8 +191,8 @@ const zone = "-07:00"
 // unfinished reports whether this process should wait for the lock to run the last tick again.
 func (j *job) unfinished(s seen) bool { return j.opts.Again && !s.Due.IsZero() && !s.Done }
 
-// due returns the tick that is to be run now, with Due zero if there is none, what is to be written
-// of it, by how much the time of the job is set, and the next tick.
+// due returns the tick to run now, its record, by how much the time of the job is set, and the next
+// tick. t.Due is zero if no tick is due.
 func (j *job) due(s seen) (t Tick, r record, set time.Duration, next time.Time) {
 	r, set = j.now(s)
 	last, missed, next := lastTick(r.left(j.schedule), j.from(r), r.At)
@@ -203,7 +203,7 @@ func (j *job) due(s seen) (t Tick, r record, set time.Duration, next time.Time) 
 	return Tick{Due: last, Missed: missed}, r, set, next
 }
 
-// from returns the time after which ticks are due.
+// from returns the place of the record, or j.since without one: only later ticks are due.
 func (j *job) from(r record) time.Time {
 	if r.place().IsZero() {
 		return j.since
@@ -211,7 +211,7 @@ func (j *job) from(r record) time.Time {
 	return r.place()
 }
 
-// attempt locks the job and runs what is due then.
+// attempt locks the job and runs the tick that is due then.
 func (j *job) attempt(ctx context.Context) error {
 	return j.c.Do(ctx, j.key, func(ctx context.Context, l coord.Lock) error {
 		s, err := j.read(ctx)

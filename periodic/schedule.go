@@ -6,9 +6,9 @@ import (
 )
 
 // A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so
-// what its parser makes of a crontab's line is one. All processes must have the same. Run asks for
-// times in time.Local: with a line that has no CRON_TZ all processes must have the same time zone,
-// too. Else a daily job runs once for each zone.
+// its parser makes one of a crontab's line. All processes must have the same. Run asks for times in
+// time.Local: with a line that has no CRON_TZ all processes must have the same time zone, too. Else
+// a daily job runs once for each zone.
 type Schedule interface {
 	// Next returns the first tick after t, or the zero time if there is none. [Run] ends with an
 	// error if it is not after t.
@@ -43,7 +43,7 @@ func (e every) Next(t time.Time) time.Time {
 type local struct {
 	s     Schedule
 	loc   *time.Location
-	wrong *error // set to what is wrong with the schedule, which has no more ticks then
+	wrong *error // set to the fault of the schedule, which has no more ticks then
 }
 
 // in returns the schedule as one of the location, and where it tells why it ends. One of [Every] is
@@ -104,9 +104,9 @@ func lastTick(s Schedule, t, now time.Time) (last time.Time, before int, next ti
 	}
 }
 
-// rest returns how many more ticks there are until now after one of a schedule that counts from the
-// time that it is asked for, as "@every 7s" of cron's parser, and its period; zero if it is none of
-// these.
+// rest returns the number of ticks after tick until now, and the period, of a schedule that counts
+// from the argument of Next. "@every 7s" of cron's parser is such a one. For others it returns
+// zeros.
 func rest(s Schedule, tick, now time.Time) (k int, period time.Duration) {
 	counts := func(t time.Time) bool { return s.Next(t).Sub(t) == period }
 	period = s.Next(tick).Sub(tick)
@@ -120,7 +120,7 @@ func rest(s Schedule, tick, now time.Time) (k int, period time.Duration) {
 	return k, period
 }
 
-// laterStart returns a moment from which few ticks are left until now.
+// laterStart returns a moment with few ticks between it and now.
 func laterStart(s Schedule, t, now time.Time) time.Time {
 	for back := time.Minute; ; back *= 2 {
 		at := now.Add(-back)
