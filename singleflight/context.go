@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// flightContext is the context of a flight. It is made when fn asks for it, because most of a short
-// fn's cost would be that of a context that it never looks at.
+// flightContext is the context of a flight. It is made when fn asks for it: it would be most of the
+// cost of a short fn that never looks at it.
 type flightContext struct {
 	values context.Context // the first member's
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	real  context.Context
 	end   context.CancelCauseFunc
 	ended bool

@@ -16,7 +16,7 @@ type flight[K comparable, V any] struct {
 	members int  // that have not left; protected by g.mu
 	shared  bool // ever more than one member; protected by g.mu
 
-	done     chan struct{} // closed when fn has ended; what follows is written before that
+	done     chan struct{} // closed when fn has ended; the fields below are written before
 	ending   ending
 	v        V           // if returned
 	err      error       // if returned
@@ -52,9 +52,9 @@ func (f *flight[K, V]) call(fn func(context.Context) (V, error)) {
 	f.ending = returned
 }
 
-// land makes fn's end known. The order matters: the context ends before a successor can
-// start, and the flight is out of the group before its members hear of the end, so
-// that a caller that asks again at once gets a new execution and not this one's result.
+// land makes fn's end known. The order matters. The context ends before a successor can start. The
+// flight is out of the group before its members hear of the end: a caller that asks again at once
+// gets a new execution, not this result.
 func (f *flight[K, V]) land() {
 	f.ctx.cancel(nil)
 	f.g.mu.Lock()
@@ -63,9 +63,9 @@ func (f *flight[K, V]) land() {
 	close(f.done)
 }
 
-// PanicError is what a member panics with when fn panicked.
+// PanicError is the value of a member's panic when fn panicked.
 type PanicError struct {
-	Value any    // what fn panicked with
+	Value any    // the value of fn's panic
 	Stack []byte // of fn's goroutine at the panic, as from debug.Stack
 }
 

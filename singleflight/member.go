@@ -13,10 +13,9 @@ type Member[K comparable, V any] struct {
 // Goexit. It is closed for a member that left, too, when fn ends.
 func (m *Member[K, V]) Done() <-chan struct{} { return m.f.done }
 
-// Result returns what fn returned; it blocks until Done is closed. If fn panicked,
-// Result panics with a [*PanicError]; if fn called [runtime.Goexit], so does Result.
-// All members get the same V. A panic in a flight is dropped if all its members have left and
-// do not ask for its result.
+// Result returns fn's results; it blocks until Done is closed. If fn panicked, Result panics with a
+// [*PanicError]; if fn called [runtime.Goexit], so does Result. All members get the same V. A panic
+// in a flight is dropped if all its members have left and do not ask for its result.
 func (m *Member[K, V]) Result() (V, error) {
 	<-m.f.done
 	switch m.f.ending {

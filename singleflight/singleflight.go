@@ -1,12 +1,11 @@
-// Package singleflight lets concurrent callers that want the same thing share one
-// execution of a function, and lets each of them leave without disturbing the rest.
+// Package singleflight lets concurrent callers that want the same thing share one execution of a
+// function. Each of them can leave without disturbing the rest.
 //
-// One call's journey: [Group.Do] joins the flight of its key, or starts one: a
-// goroutine that runs fn with a context of the flight's own. The caller waits for
-// fn's end or for the end of its own context, whichever is first. In the latter case
-// it leaves; the others fly on. When the last member leaves, the flight is dying: its
-// context is cancelled with [ErrAbandoned] and it is out of the group in the same
-// instant, so the next caller starts a new flight and never inherits the
+// One call's journey: [Group.Do] joins the flight of its key, or starts one: a goroutine that runs
+// fn with a context of the flight's own. The caller waits for fn's end or for the end of its own
+// context, whichever is first. In the latter case it leaves; the others fly on. When the last
+// member leaves, the flight is dying: its context is cancelled with [ErrAbandoned] and it is out of
+// the group in the same instant. So the next caller starts a new flight and never inherits the
 // cancellation. [Group.Join] is the same journey for callers that select for themselves.
 //
 // golang.org/x/sync/singleflight cannot serve here because a caller cannot leave a
@@ -20,8 +19,7 @@ import (
 	"sync"
 )
 
-// ErrAbandoned is the cause with which fn's context is cancelled when all members of
-// its flight have left.
+// ErrAbandoned is the cause of fn's context when all members of its flight have left.
 var ErrAbandoned = errors.New("singleflight: all members left")
 
 // Group is a set of flights, at most one per key. The zero value is ready for use. A

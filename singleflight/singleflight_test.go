@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// group is what most tests use.
+// group is the Group of most tests.
 type group = singleflight.Group[string, int]
 
 // untilCancelled is an fn that heeds its context and does nothing else.
