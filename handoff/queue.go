@@ -1,14 +1,14 @@
 // Package handoff passes a key's lock among the waiters of one process, in memory, while the
 // process has a hold on the key: the last and cheapest rung of the ladder.
 //
-// A hold is what the grantor (the arbiter, or the key's owner) gave to this process, with a block
-// of fencing tokens. Under one hold the waiters take turns, first come, first served, each with
-// the next token. The hold goes back when no waiter has come for a while (Linger), when the block
-// is used up, or when it was recalled because another process waits, and no waiter is left or the
-// quantum (MaxTurns, MaxHold) is used up.
+// A hold is a grant to this process, with a block of fencing tokens. The grantor is the arbiter, or
+// the key's owner. Under one hold the waiters take turns, first come, first served, each with the
+// next token. The hold goes back when no waiter has come for a while (Linger), or when the block is
+// used up. The grantor recalls it when another process waits: then it goes back when no waiter is
+// left, or the quantum (MaxTurns, MaxHold) is used up.
 //
 // The package is a state machine without goroutines, channels or a clock: its caller keeps a
-// [Queue] under a mutex of its own, passes the time in, and does what the answers say.
+// [Queue] under a mutex of its own, passes the time in, and acts on the answers.
 package handoff
 
 import (
@@ -54,10 +54,10 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Next is what has to be done with the hold.
+// Next is the caller's next step with the hold.
 type Next uint8
 
-// What has to be done with the hold.
+// The next steps with the hold.
 const (
 	Keep     Next = iota // it stays
 	GiveBack             // the queue has let go of it and is Idle: give it back now, and if waiters are left, get another
@@ -156,7 +156,7 @@ func (q *Queue[T]) Leave(w *Waiter[T]) bool {
 	return true
 }
 
-// Drain removes the waiters for which drop says so (all, if it is nil) and calls each with them, in
+// Drain removes the waiters that drop selects (all, if it is nil) and calls each with them, in
 // order.
 func (q *Queue[T]) Drain(drop func(*Waiter[T]) bool, each func(*Waiter[T])) {
 	for w := q.first; w != nil; {
@@ -224,8 +224,8 @@ func (q *Queue[T]) Begin(token uint64) bool {
 // and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
-// Rest ends the running turn if there are no waiters and the hold was not recalled: what Done does
-// then, if there is to be lingering. It reports whether it did.
+// Rest ends the running turn if there are no waiters and the hold was not recalled, as Done does if
+// there is to be lingering. It reports whether it did.
 func (q *Queue[T]) Rest() bool {
 	if q.state != Turn || q.waiting > 0 || !q.recalled.IsZero() {
 		return false
@@ -238,8 +238,8 @@ func (q *Queue[T]) Rest() bool {
 func (q *Queue[T]) Keep() bool { return q.left > 0 && q.Rest() }
 
 // Pass ends the running turn and gives the next one, with a token of the caller's, to the first
-// waiter, if there is one and the hold was not recalled: Supply and Done in one. It returns nil if
-// it did nothing.
+// waiter: Supply and Done in one. It does nothing and returns nil if no turn runs, there is no
+// waiter, or the hold was recalled.
 func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	w := q.first
 	if q.state != Turn || w == nil || !q.recalled.IsZero() {
@@ -272,7 +272,7 @@ func (q *Queue[T]) Again(token uint64) bool {
 }
 
 // Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil
-// and what to do with the hold: if it stays, the queue is Lingering now.
+// and the next step with the hold: if it stays, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 	switch {
 	case q.state != Turn:
