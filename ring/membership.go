@@ -14,16 +14,16 @@ var ErrClosed = errors.New("ring: closed")
 var ErrOtherKeys = errors.New("it has other keys: it uses another arbiter, such as another Redis server, or other GossipKeys")
 
 // A Membership is this node's place among the nodes of a namespace: it tells them of this node, and
-// this node of them. The methods are safe for concurrent use, and only Leave blocks. What it says
-// is a hint, never trusted for safety.
+// this node of them. The methods are safe for concurrent use, and only Leave blocks. Its answers
+// are hints, never trusted for safety.
 type Membership interface {
 	// View returns the newest View; never nil. Until this node has looked for others it places no
 	// node. After the end it is the last one.
 	View() *View
 
 	// SetState changes this node's state, and SetSession its session ID. The others hear of it
-	// later; the node's own View has it a moment later too. The error is ErrClosed, or says what is
-	// wrong with the value.
+	// later; the node's own View has it a moment later too. The error is ErrClosed, or names the
+	// fault of the value.
 	SetState(State) error
 	SetSession(string) error
 
@@ -53,7 +53,7 @@ type Membership interface {
 	Leave(ctx context.Context) error
 }
 
-// A Failure is an address at which no node answers, though Seeds or Discover name it.
+// A Failure is an address of Seeds or Discover that could not be joined.
 type Failure struct {
 	Addr       string    // IP:port
 	Since      time.Time // of the first attempt to join that failed in this row

@@ -22,7 +22,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// A Node is what one process start tells about itself in its gossip. It is a value and can be
+// A Node is one process start, as it describes itself in its gossip. It is a value and can be
 // compared with ==.
 type Node struct {
 	Name    string

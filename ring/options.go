@@ -7,7 +7,7 @@ import (
 )
 
 // Options of a [Membership]. Name, Partitions and Label are required. The fields on addresses, keys
-// and seeds mean what they say of package gossip; another membership may leave them out.
+// and seeds have the meaning of package gossip; another membership may leave them out.
 type Options struct {
 	// Name of this process start: at most 128 printable ASCII characters. It must never be used
 	// again, also not by the same machine after a crash: make it at random.
@@ -22,13 +22,14 @@ type Options struct {
 	Label string
 
 	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one.
-	// ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of the private
-	// address that leads to the first of Seeds that is an IP, or else to the Internet, or else the
-	// first private one, or else a loopback address. Without Keys it is never a public one.
+	// ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of a private
+	// address. That is the address that leads to the first IP of Seeds, or else to the Internet, or
+	// else the first private one. Without a private one it is a loopback address. Without Keys it
+	// is never a public one.
 	Bind string
 
-	// Advertise is the IP:port that others are told. Empty: what Bind says, and for all interfaces
-	// the address that an empty Bind would choose. Port 0: the port that was bound.
+	// Advertise is the IP:port that others are told. Empty: the address of Bind, and for all
+	// interfaces the address that an empty Bind would choose. Port 0: the port that was bound.
 	Advertise string
 
 	// Peer is where others reach this node's peer port, host:port of at most 255 bytes; only passed
@@ -84,17 +85,17 @@ type Options struct {
 	// believes to be alone. 0: 10 s, or Debounce if that is longer.
 	MaxDebounce time.Duration
 
-	// Logger gets what is odd in the gossip, at levels Debug and Warn. Nil: silent.
+	// Logger gets records of oddities in the gossip, at levels Debug and Warn. Nil: silent.
 	Logger *slog.Logger
 }
 
-// An OptionError says what is wrong with a field of Options.
+// An OptionError is the fault of a field of Options.
 type OptionError struct {
 	Option string // the field
 	Err    error
 }
 
-// Error names the field and says what is wrong.
+// Error names the field and its fault.
 func (e *OptionError) Error() string { return "ring: Options." + e.Option + " " + e.Err.Error() }
 
 // Unwrap returns Err.

@@ -4,10 +4,10 @@
 // the same owners, and a [Placement.Fingerprint] tells two nodes whether they did. It is a hint.
 // The arbiter alone decides which node owns a partition; a wrong ring costs time, never safety.
 //
-// A [Membership] tells which nodes there are; package gossip has one. What a node says about itself
-// reaches all others within a second and is in their next [View] at once. When the set of active
-// nodes has not changed for a while (Options.Debounce), each node computes the Placement anew, and
-// that is in the next View too.
+// A [Membership] tells which nodes there are; package gossip has one. A node's description of
+// itself reaches all others within a second and is in their next [View] at once. When the set of
+// active nodes has not changed for a while (Options.Debounce), each node computes the Placement
+// anew. The next View has it, too.
 package ring
 
 import (
@@ -96,8 +96,8 @@ func slots(sorted []string) map[string]uint16 {
 	return index
 }
 
-// Process returns the name of a node's process: that of the node without its last slash and what
-// follows it, which differs from start to start.
+// Process returns the name of a node's process: the node's name before its last slash. The rest
+// differs from start to start.
 func Process(node string) string {
 	if i := strings.LastIndexByte(node, '/'); i >= 0 {
 		return node[:i]

@@ -122,8 +122,8 @@ func TestAMemberThatComesMovesLittle(t *testing.T) {
 	}
 }
 
-// A process that starts again under its name, as the replicas of a StatefulSet do, gets back what
-// it had, and nothing else moves.
+// A process that starts again under its name, as the replicas of a StatefulSet do, gets back its
+// partitions, and nothing else moves.
 func TestPlace_AProcessComesBackToItsPlace(t *testing.T) {
 	before := place(t, []string{"shop-0/QX", "shop-1/AB", "shop-2/MM"}, 271)
 	after := place(t, []string{"shop-0/QX", "shop-1/ZZ", "shop-2/MM"}, 271)

@@ -85,7 +85,8 @@ func TestViewsThatFollow(t *testing.T) {
 		t.Error("somebody owns a partition that does not exist")
 	}
 
-	// What is gone is forgotten with the placement; a session that two claim is the living one's.
+	// A node that is gone is forgotten with the placement; a session that two claim is the living
+	// one's.
 	nodes = slices.Clone(w.live)
 	nodes[0].Session = "s-node-6"
 	x := w.next(nodes, w.placement, w.settled)
