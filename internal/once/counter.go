@@ -5,7 +5,7 @@ import "sync"
 // Counter counts the requests of each key that are here. Of keys that have none it has the last
 // one, as the next request is often of the same. The zero value is ready to use.
 type Counter struct {
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	n    map[string]*present
 	last *present // looked up last, in n; nil: none is
 	idle *present // the one in n that has no requests; nil: there is none

@@ -1,10 +1,10 @@
 // Package once executes jobs once, over all processes that share a coordinator's namespace and a
-// store: it is what is common to HTTP requests, gRPC calls and messages of a queue.
+// store: it is the common part of HTTP requests, gRPC calls and messages of a queue.
 //
 // A job is looked up by its key. If there is no answer, it gets the key's lock, is stored as
-// Started, runs, and its record takes that one's place, with the token of the lock. Those that come
-// meanwhile wait for the lock, and find the record. Where a job is Started and its lock is free, a
-// process has died in between: the outcome is unknown.
+// Started, and runs. Its record then takes that one's place, with the token of the lock. Those that
+// come meanwhile wait for the lock, and find the record. Where a job is Started and its lock is
+// free, a process has died in between: the outcome is unknown.
 package once
 
 import (
@@ -28,7 +28,7 @@ var (
 	ErrStale    = errors.New("idempotent: a later holder of the lock has stored a record")
 )
 
-// What Do returns if the job was not run. All other errors say that locks or the store are not
+// The errors of Do if the job was not run. All other errors say that locks or the store are not
 // available, or are coord.ErrHeld.
 var (
 	ErrReused     = errors.New("idempotent: the ID belongs to another job")

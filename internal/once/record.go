@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// State is what has become of a job.
+// State is the progress or the outcome of a job.
 type State byte
 
 // The states.
@@ -26,10 +26,10 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", byte(s))
 }
 
-// A Print is what a repeated job must have in common with the first one.
+// A Print is the fingerprint that a repeated job must share with the first one.
 type Print [sha256.Size]byte
 
-// A Record is what is stored about a job.
+// A Record is the stored record of a job.
 type Record struct {
 	State   State
 	Print   Print
@@ -39,7 +39,7 @@ type Record struct {
 // version begins a record. Another one is not understood, and its job not executed.
 const version = 1
 
-// ErrRecord says that what is stored is not a record, or one of another version.
+// ErrRecord says that the stored bytes are not a record, or one of another version.
 var ErrRecord = errors.New("the stored record cannot be read")
 
 // Encode begins a record: version, state, room for the print. The payload is to be appended.

@@ -33,7 +33,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what is decoded is encoded alike.
+// FuzzDecode: a decoded record is encoded to the same bytes.
 func FuzzDecode(f *testing.F) {
 	f.Add(Encode(Started, Print{}))
 	f.Add(append(Encode(Answered, Print{1}), "x"...))
