@@ -1,5 +1,5 @@
-// Package idempotent executes what may arrive more than once, such as a message of a queue or a job
-// that is tried again, once, over all processes that share a namespace of locks and a [Store]:
+// Package idempotent executes a message of a queue, or a job that is tried again, once, however
+// often it arrives. That holds over all processes that share a namespace of locks and a [Store]:
 //
 //	payments := idempotent.New(locks, store, &idempotent.Options{Scope: "payments"})
 //	err := payments.Once(ctx, m.ID, func(ctx context.Context, l coord.Lock) error {
@@ -7,7 +7,7 @@
 //	})
 //
 // The first call with an ID runs the function, with a lock of the ID; calls that come meanwhile
-// wait. They, and all later ones, return what that run has returned. [middleware.Idempotent] is the
+// wait. They, and all later ones, return the result of that run. [middleware.Idempotent] is the
 // same for requests of HTTP, and package middleware/grpc has it for calls.
 //
 // # Once, and not twice

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// What a call returns if its function did not run. Other errors than these and those of package
+// The errors of a call if its function did not run. Other errors than these and those of package
 // coord are the store's: nothing was executed then, and the call may be made again.
 var (
 	// ErrUnknown: the function was begun before, and it is not known whether it has done its work.
@@ -31,13 +31,13 @@ var (
 // ID return one with the same text.
 type FinalError struct {
 	Text string
-	Err  error // what was given to Final; nil in a later call
+	Err  error // the argument of Final; nil in a later call
 }
 
 // Error returns the text.
 func (e *FinalError) Error() string { return e.Text }
 
-// Unwrap returns what was given to Final.
+// Unwrap returns the argument of Final.
 func (e *FinalError) Unwrap() error { return e.Err }
 
 // Final makes an error the result of its ID: a message that cannot be executed, however often it is
@@ -88,13 +88,14 @@ func Once(ctx context.Context, locks *coord.Coordinator, store Store, id string,
 	return New(locks, store, nil).Once(ctx, id, fn)
 }
 
-// Once calls fn, with a lock of the ID, and returns what it returns. Once fn has returned nil, or a
+// Once calls fn, with a lock of the ID, and returns its error. Once fn has returned nil, or a
 // [Final] error, later calls with the same ID return that, and do not run it.
 //
-// After any other error of fn a later call runs it again, so it must not have done what may not be
-// done twice. If fn itself does not know whether it has done its work, it returns an error that Is
-// [ErrUnknown]: later calls get ErrUnknown. So they do if fn has panicked, if the process has died
-// in between, and if the record of the end could not be stored, which is logged.
+// After any other error of fn a later call runs it again, so it must not have done work that may
+// not be repeated. If fn itself does not know whether it has done its work, it returns an error
+// that Is [ErrUnknown]: later calls get ErrUnknown. So they do if fn has panicked, and if the
+// process has died in between. So they do also if the record of the end could not be stored, which
+// is logged.
 //
 // fn's context ends with ctx, and when the lock is lost, with a cause that Is [coord.ErrLost]; fn
 // must heed it. If the lock was lost and another process has executed the ID since, the error Is
@@ -130,8 +131,8 @@ func (x *Executor) key(id string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// found returns what an earlier run has returned. The payload of a record is the text of a Final
-// error, with a byte before it.
+// found returns the error of an earlier run. The payload of a record is the text of a Final error,
+// with a byte before it.
 func found(rec once.Record) error {
 	if len(rec.Payload) > 0 {
 		return &FinalError{Text: string(rec.Payload[1:])}

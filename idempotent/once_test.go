@@ -78,7 +78,7 @@ func TestOnce_NoID(t *testing.T) {
 
 var errBusy = errors.New("busy")
 
-// What a function returns decides what later calls get, in each process, with both stores.
+// The error of a function decides the error of later calls, in each process, with both stores.
 func TestOnce(t *testing.T) {
 	for name, w := range worlds(t) {
 		t.Run(name, func(t *testing.T) {

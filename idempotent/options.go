@@ -37,8 +37,9 @@ type Options struct {
 	// database, or the token of the lock.
 	Rerun bool
 
-	// Logger gets a record for each run with an end that could not be stored, and at the start if
-	// the server of a [RedisStore] may run out of memory for locks, or evicts records. Nil: silent.
+	// Logger gets a record for each run with an end that could not be stored. At the start it gets
+	// one if the server of a [RedisStore] may run out of memory for locks, or evicts records. Nil:
+	// silent.
 	Logger *slog.Logger
 }
 

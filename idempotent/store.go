@@ -7,14 +7,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// A Store keeps records of what was executed, so that all processes find them. What a record says
-// is not its business. How long an answer is remembered over crashes depends on it alone: a store
-// that forgets records early lets requests be executed again. Package middleware/storetest checks
-// implementations.
+// A Store keeps records of executions, so that all processes find them. It does not read them. How
+// long an answer is remembered over crashes depends on it alone: a store that forgets records early
+// lets requests be executed again. Package middleware/storetest checks implementations.
 //
 // Keys are ASCII, of 43 bytes. All methods are safe for concurrent use; they block until they are
-// done, or, if the store can, until ctx ends, and then return an error: what was asked for may have
-// been done all the same.
+// done, or, if the store can, until ctx ends, and then return an error: the operation may have been
+// done all the same.
 type Store interface {
 	// Get returns the record that was put last, or an error that Is [ErrNoRecord] if there is none,
 	// or if it has expired. It must see every Put that has returned, of any process: a replica that

@@ -27,13 +27,13 @@ type MemoryStoreOptions struct {
 //
 // When a new record would exceed MaxBytes, those that expire first are evicted, whatever they say:
 // with the same ttl for all, the oldest. A request is executed again if it comes again after its
-// record was evicted. So MaxBytes should be enough for all that can come within the time for which
-// clients repeat requests, and Evicted be looked at.
+// record was evicted. So MaxBytes should be enough for all requests of the time in which clients
+// repeat them, and Evicted be looked at.
 type MemoryStore struct {
 	max     int64
 	evicted func(string)
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	records map[string]*memoryRecord
 	queue   expiryQueue // the same records
 	bytes   int64       // of all of them
@@ -47,7 +47,7 @@ type memoryRecord struct {
 	at      int // in the queue
 }
 
-// perRecord is about what a record takes besides its key and bytes.
+// perRecord is about the size of a record besides its key and bytes.
 const perRecord = 128
 
 func (r *memoryRecord) size() int64 { return int64(len(r.key)+len(r.data)) + perRecord }

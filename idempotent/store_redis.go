@@ -21,15 +21,14 @@ var luaGet string
 // *RedisStoreOptions means all defaults.
 type RedisStoreOptions struct {
 	// Prefix begins the names of the keys at the server. Services that share a server need one
-	// each, or a request to one could be answered with what another has stored. Default
-	// "idempotency:".
+	// each, or one could answer a request with the record of another. Default "idempotency:".
 	Prefix string
 }
 
 // A RedisStore is a [Store] on a Redis server, Sentinel or Cluster: a key with an expiry for each
 // record. It needs the commands EVAL, GET, GETRANGE and SET on keys with its prefix, and remembers
 // as reliably as the server does: one without persistence forgets with a restart, and a failover
-// may lose what was put last. It should be one that does not evict keys (maxmemory-policy
+// may lose the last records. It should be one that does not evict keys (maxmemory-policy
 // noeviction): when memory is full, new requests are refused then, and otherwise old ones executed
 // again. It should be another server than that of the locks, or have room for all records: where
 // memory is full, no lock can be taken. Idempotent warns of both in its log, if the client may also

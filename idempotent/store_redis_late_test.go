@@ -13,9 +13,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// A request of Put that arrives after the ones behind it, as a client has sent it twice or given it
-// up, does not make a job that is over one that runs: its answer would be lost, and a job that has
-// failed would have an unknown outcome.
+// A request of Put may arrive after the ones behind it, as a client has sent it twice or given it
+// up. It does not make a job that is over one that runs: its answer would be lost, and a job that
+// has failed would have an unknown outcome.
 func TestRedisStore_ALateStart(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
