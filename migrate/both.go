@@ -1,6 +1,5 @@
-// Package migrate is for the days on which a service changes from github.com/bsm/redislock, from
-// github.com/go-redsync/redsync with one server, or from github.com/redis/rueidis/rueidislock, to
-// Holdfast.
+// Package migrate is for services that change to Holdfast from github.com/bsm/redislock, from
+// github.com/go-redsync/redsync with one server, or from github.com/redis/rueidis/rueidislock.
 //
 // A rolling deployment runs old and new processes at the same time, and each kind has locks of its
 // own. So the first deployment locks with [Both]: Holdfast's lock, and the keys that the old
@@ -30,9 +29,8 @@ type Options struct {
 	// rueidislock.
 	OldKeys func(key string) []string
 
-	// TTL is how long an old key lasts without renewal, which is every third of that: what a
-	// process that crashed holds is free for old processes after that. Default 10 s; at least 100
-	// ms.
+	// TTL is how long an old key lasts without renewal, which is every third of that: the keys of a
+	// process that crashed are free for old processes after that. Default 10 s; at least 100 ms.
 	TTL time.Duration
 
 	// Retry is how long to wait before another attempt at the old keys, on average. Default 20 ms;
@@ -65,7 +63,7 @@ type Both struct {
 	opts   Options
 }
 
-// New returns a Both. client is for the server on which the old library has its keys.
+// New returns a Both. client is for the server of the old library's keys.
 func New(locks *coord.Coordinator, client redis.UniversalClient, opts *Options) (*Both, error) {
 	o := Options{}
 	if opts != nil {
@@ -102,9 +100,9 @@ func (b *Both) OldKeys(key string) []string { return b.opts.OldKeys(key) }
 // Lock waits for both locks, Holdfast's first, until ctx ends. So one caller of all new processes
 // waits for the old keys, which are polled, as the old library does.
 //
-// Errors: those of [coord.Coordinator.Lock], and, matching ctx.Err() and context.Cause(ctx) as
-// well, [coord.ErrLocked] while an old process has the keys or [coord.ErrUnavailable] while their
-// server does not answer.
+// Errors: those of [coord.Coordinator.Lock]; [coord.ErrLocked] while an old process has the keys,
+// and [coord.ErrUnavailable] while their server does not answer. These two match ctx.Err() and
+// context.Cause(ctx) as well.
 func (b *Both) Lock(ctx context.Context, key string) (*Lock, error) {
 	l, err := b.locks.Lock(ctx, key)
 	if err != nil {

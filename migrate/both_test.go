@@ -99,7 +99,7 @@ func (w *world) roll(x library, kinds ...string) {
 	}
 }
 
-// There and back, with the old library on the other side. What comes between old and new is Both.
+// There and back, with the old library on the other side. Both comes between old and new.
 func TestBoth_ARollingChange(t *testing.T) {
 	for name, x := range libraries {
 		t.Run(name, func(t *testing.T) {

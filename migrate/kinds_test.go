@@ -132,7 +132,7 @@ func with(ctx context.Context, l rueidislockshim.Locker, key string, section fun
 	return nil
 }
 
-// open returns how a process of the kind locks, and what ends that.
+// open returns the lock function of a process of the kind, and the function that ends it.
 func (x library) open(ctx context.Context, kind, addr string, arbiter func(*redis.Client) fallback.Arbiter) (lock locker, end func(), err error) {
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	ends := []func(){func() { client.Close() }}

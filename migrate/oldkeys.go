@@ -27,7 +27,7 @@ const (
 
 func (o *oldKeys) most() int { return len(o.keys)/2 + 1 }
 
-// tally is what the commands for the keys were answered with.
+// tally counts the answers to the commands for the keys.
 type tally struct {
 	yes, no int
 	err     error // of one of the others
@@ -106,8 +106,8 @@ func (o *oldKeys) renew(ctx context.Context) (bool, error) {
 
 // free deletes those that are the lock's, and reports whether the others were so many that they
 // were no lock any more: surely, if the client library has sent the requests once. One that it has
-// sent again, as its reply was lost, may find gone what it has deleted. What could not be deleted
-// expires.
+// sent again, as its reply was lost, may find the key gone that it has deleted. Keys that could not
+// be deleted expire.
 func (o *oldKeys) free() (gone, sure bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.ttl/3)
 	defer cancel()

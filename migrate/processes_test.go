@@ -30,17 +30,17 @@ const workerEnv = "HOLDFAST_MIGRATE_WORKER"
 
 type order struct{ Library, Kind, Addr string }
 
-// report is what a process says at its end.
+// report is the last message of a process.
 type report struct{ Sections, Overlaps int64 }
 
 // Keys of the store, which lives on the server of the locks.
 const (
 	insideKey = "store:inside" // the processes in their section
-	unitsKey  = "store:units"  // what a section reads, and writes one more of
+	unitsKey  = "store:units"  // a section reads it, and writes one more
 )
 
 // work locks again and again until SIGTERM, or until its parent is gone. It says on stdout when it
-// had its first lock, and at its end what it saw.
+// had its first lock, and at its end its report.
 func work(text string) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -99,7 +99,7 @@ func (r *report) section(ctx context.Context, store *redis.Client) error {
 type process struct {
 	worker *reexec.Worker
 	locked chan struct{} // closed when it had its first lock
-	last   chan report   // what it said at its end; closed when it has ended
+	last   chan report   // its report; closed when it has ended
 }
 
 func startProcess(t *testing.T, o order) *process {
@@ -144,8 +144,8 @@ func (p *process) stop(t *testing.T) report {
 	return last
 }
 
-// change replaces three processes one by one, from kind to kind. It returns the sum of what they
-// said, and the updates that were lost.
+// change replaces three processes one by one, from kind to kind. It returns the sum of their
+// reports, and the updates that were lost.
 func change(t *testing.T, library string, kinds ...string) (all report, lost int64) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -183,8 +183,8 @@ func change(t *testing.T, library string, kinds ...string) (all report, lost int
 	return all, all.Sections - units()
 }
 
-// There and back in processes of the operating system, of which the old ones have the real library.
-// What comes between old and new is Both.
+// There and back in processes of the operating system; the old ones have the real library. Both
+// comes between old and new.
 func TestBoth_ARollingChangeOfProcesses(t *testing.T) {
 	takes.Seconds(t)
 	names, ways := []string{"redislock"}, [][]string{{"old", "both", "new", "both", "old"}}

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/migrate"
 )
 
-// A lock ends before its old key may expire, and is unlocked in time, also where the client waits
-// for longer than its contexts last, as that of go-redis does for a server that is silent.
+// A lock ends before its old key may expire, and is unlocked in time. That holds also where the
+// client waits for longer than its contexts last, as that of go-redis does for a silent server.
 func TestLock_OldServerSilent(t *testing.T) {
 	s := redistest.Start(t)
 	const ttl = time.Second
