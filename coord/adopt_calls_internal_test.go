@@ -19,9 +19,9 @@ type gate struct {
 	calls chan *gatedCall
 	one   bool
 
-	mu      sync.Mutex      // protects what follows
+	mu      sync.Mutex      // protects the fields below
 	claimed map[string]bool // by calls that wait
-	twice   int             // claims of what another call claims
+	twice   int             // claims that another call makes, too
 }
 
 type gateSpace struct {
@@ -73,7 +73,7 @@ func (g *gate) note(x *gatedCall, begins bool) {
 	}
 }
 
-// answer ends the call that has waited for longest, and waits for what that causes.
+// answer ends the call that has waited for longest, and waits for its effects.
 func (g *gate) answer(t *testing.T, err error) {
 	t.Helper()
 	select {
@@ -94,8 +94,8 @@ func due(p *partition, holds int) claims {
 	return x
 }
 
-// adopts runs f with a function that begins a pass about what is due, if one may begin, and waits
-// until it goes no further.
+// adopts runs f with a function that begins a pass about the due claims, if one may begin, and
+// waits until it goes no further.
 func adopts(t *testing.T, f func(t *testing.T, c *Coordinator, g *gate, adopt func(due ...claims) bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{Arbiter: fallback.NewMemory(), calls: make(chan *gatedCall, 1000), claimed: make(map[string]bool)}
@@ -145,7 +145,8 @@ func TestAdopting_HoldsInSeveralCalls(t *testing.T) {
 	})
 }
 
-// What a pass leaves out, as a call about the partition has failed, is claimed again beside it.
+// A pass leaves out the claims of a partition after a failed call. Another pass claims them again
+// beside it.
 func TestAdopting_WhatAPassLeavesOut(t *testing.T) {
 	adopts(t, func(t *testing.T, c *Coordinator, g *gate, adopt func(...claims) bool) {
 		a, b := &c.parts[0], &c.parts[1]

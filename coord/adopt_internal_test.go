@@ -62,8 +62,8 @@ func TestAdoption_WithTakeover(t *testing.T) {
 	}
 }
 
-// Whatever the times are, holds are looked at within a half of the time for which they are due, or
-// good when they are granted; and an owner that meets its guardians in time may grant.
+// Whatever the times are, holds are looked at twice in Lead and in Last at least, and once in the
+// shortest grant; and an owner that meets its guardians in time may grant.
 func TestAdoption_LooksAreInTime(t *testing.T) {
 	for _, ttl := range []time.Duration{2 * time.Second, 10 * time.Second, 35 * time.Second, time.Hour} {
 		for _, takeover := range []time.Duration{-1, minTakeover, 170 * time.Millisecond, time.Second, 3 * time.Second} {

@@ -72,7 +72,7 @@ func TestAdvice_DefaultReplicationIsToldAtTheStart(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		}
-		if err := c.Close(t.Context()); err != nil { // it waits for what runs in the background
+		if err := c.Close(t.Context()); err != nil { // it waits for the work in the background
 			t.Error(err)
 		}
 		if n := len(about()); n != 1 && x.told || n != 0 && !x.told {

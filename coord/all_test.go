@@ -64,7 +64,7 @@ func TestLockAll_EachKeyOnce(t *testing.T) {
 	})
 }
 
-// What is not obtained whole is not kept in part, however the wait ends.
+// A caller that does not get all keys keeps none of them, however the wait ends.
 func TestLockAll_AllOrNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -103,7 +103,7 @@ func (o *over) Err() error {
 	return nil
 }
 
-// A caller whose time is up before it waits is told what it would have waited for.
+// A caller whose time is up before it waits gets an error with the busy key.
 func TestLockAll_TimeIsUpWithTheTry(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -195,7 +195,7 @@ func TestLockAll_FreeKeysAreAskedForTogether(t *testing.T) {
 func TestLockAll_OfAnotherNode(t *testing.T) {
 	t.Parallel()
 	store, o, other := fallback.NewMemory(), unhurried(), unhurried()
-	o.Handoff.Linger, other.Handoff.Linger = -1, -1 // a try is not refused for what is kept
+	o.Handoff.Linger, other.Handoff.Linger = -1, -1 // a try is not refused for a kept key
 	var panics atomic.Pointer[string]               // a key
 	o.Trace = &coord.Trace{Granted: func(_ context.Context, g coord.GrantInfo) {
 		if key := panics.Load(); key != nil && g.Key == *key {
@@ -259,7 +259,7 @@ func TestLockAll_OfAnotherNode(t *testing.T) {
 		unlock(t, l)
 		none("one was busy")
 		panics.Store(&keys[i])
-		await.Until(t, "it panics", func() (panicked bool) { // what was given back may be on its way
+		await.Until(t, "it panics", func() (panicked bool) { // a released key may be on its way
 			defer func() { panicked = recover() != nil }()
 			_, _ = one.TryLockAll(t.Context(), keys...)
 			return false
@@ -343,7 +343,7 @@ func TestLockClaims(t *testing.T) {
 			t.Error(err)
 		}
 		for _, key := range []string{"a", "b", "c", "d", "both", "catalogue"} {
-			unlock(t, lock(t, one, key)) // it waits for what a process keeps for its next caller
+			unlock(t, lock(t, one, key)) // it waits for a key that a process keeps for its next caller
 		}
 	})
 }

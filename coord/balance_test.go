@@ -28,8 +28,8 @@ func attach(t *testing.T, a fallback.Arbiter) fallback.Namespace {
 	return ns
 }
 
-// A key that a dead process has is freed also while the cluster does not come to rest, as in a cut
-// for whose length others go on asking for partitions.
+// A key that a dead process has is freed also while the cluster does not come to rest. An example
+// is a cut: others go on asking for partitions for its length.
 func TestTheDeadAreFoundWhilePartitionsChangeHands(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

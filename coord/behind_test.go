@@ -11,9 +11,9 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// TestBehind_ARequestOfADeadSession has a process crash that has some permits, or reads a key, and
-// of which another caller waits for more, or to write. A caller of another process fits beside the
-// hold, and comes after the request: it gets what it wants when the session is known to be dead,
+// TestBehind_ARequestOfADeadSession has a process crash that has some permits, or reads a key.
+// Another caller of that process waits for more, or to write. A caller of another process fits
+// beside the hold, and comes after the request: it is served when the session is known to be dead,
 // and does not ask without a pause until then.
 func TestBehind_ARequestOfADeadSession(t *testing.T) {
 	type unlock = func() error

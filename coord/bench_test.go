@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// What a lock costs when no server is asked: over the memory arbiter, so even a hold costs no round
-// trip. Beside each benchmark is the same with what the language has.
+// The cost of a lock when no server is asked: over the memory arbiter, so even a hold costs no
+// round trip. Beside each benchmark is the same with the means of the language.
 
 func benchmarked(b *testing.B) *coord.Coordinator {
 	b.Helper()
@@ -100,7 +100,7 @@ func BenchmarkHandOverChannel(b *testing.B) {
 	})
 }
 
-// Two goroutines that wake each other: what a hand-over costs at least. An operation is one of the
+// Two goroutines that wake each other: the least cost of a hand-over. An operation is one of the
 // two.
 func BenchmarkHandOverPingPong(b *testing.B) {
 	ping, pong := make(chan struct{}), make(chan struct{})
@@ -123,7 +123,7 @@ func BenchmarkHandOverPingPong(b *testing.B) {
 	work.Wait()
 }
 
-// Callers of a key each: what they share is only the coordinator.
+// Callers of a key each: they share only the coordinator.
 func BenchmarkKeys(b *testing.B) {
 	c := benchmarked(b)
 	ctx := b.Context()
@@ -214,8 +214,7 @@ func BenchmarkClockSince(b *testing.B) {
 	}
 }
 
-// Keys of another node's, of which nothing is kept: a request, a grant and a release each, by 64
-// callers.
+// Keys of another node's, without lingering: a request, a grant and a release each, by 64 callers.
 func BenchmarkForward(b *testing.B) {
 	a := fallback.NewMemory()
 	o := quick()

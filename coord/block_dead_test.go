@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// The permits of a process that crashed are free soon after its session is dead, also where the
-// arbiter names another process's block as the one in the way: it names the oldest.
+// The permits of a crashed process are free soon after its session is dead. This holds also where
+// the arbiter names another process's block as the one in the way: it names the oldest.
 func TestBlock_OfADeadSessionBesideOneInUse(t *testing.T) {
 	type acquirer = func(context.Context, *coord.Semaphore) (coord.Permits, error)
 	waits := func(ctx context.Context, s *coord.Semaphore) (coord.Permits, error) { return s.Acquire(ctx, 5) }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// twice is a block of 8 permits, of which a caller uses one, that has just got a hold of 4.
+// twice is a block of 8 permits, one of them in use, that has just got a hold of 4.
 type twice struct {
 	t         *testing.T
 	s         *Semaphore

@@ -35,15 +35,15 @@ func release(t *testing.T, all ...coord.Permits) {
 	}
 }
 
-// partly returns a permit of a block of n, of which no other caller has any.
+// partly returns a permit of a block of n; no other caller has one.
 func partly(t *testing.T, s *coord.Semaphore, n int) coord.Permits {
 	t.Helper()
 	release(t, acquire(t, s, n))
 	return acquire(t, s, 1)
 }
 
-// inBoth runs a test with two processes and the arbiter alone, and with two nodes of a cluster,
-// each as the one and as the other.
+// inBoth runs a test with two processes and the arbiter alone. Then it runs it with two nodes of a
+// cluster, each as the one and as the other.
 func inBoth(t *testing.T, f func(t *testing.T, key string, one, two *coord.Coordinator)) {
 	t.Run("at the arbiter", func(t *testing.T) {
 		bubble(t, func(t *testing.T, a *fallback.Memory) { f(t, "k", start(t, a, nil), start(t, a, nil)) })
@@ -142,8 +142,8 @@ func TestBlock_OutlivesAPause(t *testing.T) {
 	})
 }
 
-// What callers do not use of a block is given back while others use the rest, also where that is
-// all permits that there are.
+// The unused permits of a block are given back while callers use the rest, also where the block has
+// all permits.
 func TestBlock_IsMadeSmaller(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
@@ -231,7 +231,7 @@ func TestBlock_ThatIsWanted(t *testing.T) {
 	})
 }
 
-// What this process keeps is no reason to send a caller of its own away.
+// A block that this process keeps is no reason to send its own caller away.
 func TestBlock_MakesRoomForOneThatTries(t *testing.T) {
 	t.Parallel()
 	inBoth(t, func(t *testing.T, key string, one, two *coord.Coordinator) {
@@ -322,8 +322,8 @@ func TestBlock_AdaptsToUse(t *testing.T) {
 	})
 }
 
-// A block is given back as a whole if its callers leave while a smaller hold is on its way, and
-// others have come by then.
+// The callers of a block leave while a smaller hold is on its way, and others have come by then: it
+// is given back as a whole.
 func TestBlock_IsLeftWhileItIsMadeSmaller(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}

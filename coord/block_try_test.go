@@ -10,12 +10,12 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A caller that tries is sent away soon, though the process waits for a smaller block: that is
-// asked for until there is an answer, and what is not answered is the partition's calls, or all, or
-// there is Grace.
+// A caller that tries is sent away soon, though the process waits for a smaller block: the process
+// asks for that until there is an answer. The partition's calls get none, or no call does, or there
+// is Grace.
 func TestBlock_IsMadeSmallerTooLateForOneThatTries(t *testing.T) {
 	for name, x := range map[string]struct {
-		more  int // blocks of which not all is in use
+		more  int // blocks with unused permits
 		fault func(op string) fault
 		grace bool
 	}{

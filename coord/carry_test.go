@@ -51,7 +51,7 @@ func (x *outsider) hinted(t *testing.T, s *peer.Stream) (hinted bool) {
 	}
 }
 
-// A node of the version before closes a stream on which it gets a frame that it does not know.
+// A node of the version before closes a stream when it gets an unknown frame.
 func TestCarry_OlderNodesGetNoHint(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	for session, newest := range map[string]uint16{"older": framesHint - 1, "same": framesHint} {
@@ -74,7 +74,7 @@ func TestCarry_OlderNodesGetNoHint(t *testing.T) {
 	}
 }
 
-// What nodes do not send ends the stream. A hint for a session that has ended does nothing.
+// A hint that nodes do not send ends the stream. A hint for a session that has ended does nothing.
 func TestCarry_HintsAreChecked(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	x, s := guest(t, c, "guest", framesHint)

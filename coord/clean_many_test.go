@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/crash"
 )
 
-// The permits of a crashed process are free as soon as its session is over and a caller has looked,
-// however many other processes have some.
+// The permits of a crashed process are free as soon as its session is over and a caller has looked.
+// The number of other holders does not matter.
 func TestAcquire_ADeadSessionAmongMany(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{10, 100} {

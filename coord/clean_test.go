@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// crashed makes what a process leaves that held locks and crashed.
+// crashed makes the session and the rows of a process that held locks and crashed.
 func crashed(t *testing.T, a fallback.Arbiter, s fallback.Settings, session string, locks int, ttl time.Duration) fallback.Namespace {
 	t.Helper()
 	ns := must(a.Attach(t.Context(), s))
@@ -196,8 +196,8 @@ func TestClean_OverRedis(t *testing.T) {
 	}
 }
 
-// A caller waits for a key of a process that crashed for as long as it takes to ask whether that
-// one is dead, and not until its owner looks the next time, which is RenewEvery later.
+// A caller waits for a key of a crashed process until the owner has asked whether that one is dead.
+// It does not wait for the owner's next look, which is RenewEvery later.
 func TestClean_ARowOfACrashedProcessKeepsNoCallerWaiting(t *testing.T) {
 	a := fallback.NewMemory()
 	o := unhurried()

@@ -23,7 +23,7 @@ type gate struct {
 	addr, target string
 	l            net.Listener
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	shut  bool
 	conns map[net.Conn]bool
 }
@@ -114,7 +114,7 @@ func TestStats_MissesANodeThatIsCutOff(t *testing.T) {
 }
 
 // Two nodes lose each other, but both reach the arbiter: keys stay lockable from both, never for
-// both at the same time, and what a node holds of the other one's it keeps.
+// both at the same time, and a node keeps the other one's keys that it holds.
 func TestNodesThatCannotReachEachOther(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

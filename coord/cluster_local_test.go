@@ -168,7 +168,7 @@ func TestNodesExcludeEachOther(t *testing.T) {
 // waits for long.
 func TestNodesComeAndGo(t *testing.T) {
 	takes.Seconds(t)
-	long := unhurried().SessionTTL / 6 // what was forgotten waits for a session to end, or for Grace
+	long := unhurried().SessionTTL / 6 // a forgotten request or hold waits for a session to end, or for Grace
 	a := fallback.NewMemory()
 	var mu sync.Mutex
 	var in [8]atomic.Int32

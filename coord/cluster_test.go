@@ -63,7 +63,7 @@ func TestOneShardDownTakesOnlyItsOwnLocks(t *testing.T) {
 	victim.Kill()
 	for k, l := range locks {
 		if where[k] == victim.Addr {
-			<-l.Context().Done() // no server confirms it any more; what lives by its session alone is lost by now, too
+			<-l.Context().Done() // no server confirms it any more; a lock that lives by its session alone is lost by now, too
 		}
 	}
 	verified(2)

@@ -117,7 +117,7 @@ func TestAPoolThatTheApplicationHasUsedUp(t *testing.T) {
 	unlock(t, l)
 }
 
-// Lock calls queue for the client's connections. What keeps the session alive does not queue behind
+// Lock calls queue for the client's connections. The renewals of the session do not queue behind
 // them.
 func TestAStormOfLockCallsKeepsTheSession(t *testing.T) {
 	takes.Seconds(t)

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	leak.Main(m)
 }
 
-// These are those of every package that uses coordinators. startDefault is for tests of what a node
-// does about many partitions or many holds.
+// These are those of every package that uses coordinators. startDefault is for tests of many
+// partitions or many holds.
 var start, startDefault, bubble, withFew = coordtest.Start, coordtest.StartDefault, coordtest.Bubble, coordtest.WithFew
 
 const few = coordtest.Few

@@ -66,8 +66,8 @@ func looking(t *testing.T, a *fallback.Memory) *coord.Coordinator {
 }
 
 // entangle has callers that take a lock each, and then another one, each a moment after the one
-// before. It returns the errors of the second ones, and how long it took. Callers give back what
-// they have when they get the second one, or an error. It is for bubbles.
+// before. It returns the errors of the second ones, and how long it took. Callers give back their
+// locks when they get the second one, or an error. It is for bubbles.
 func entangle(t *testing.T, ctx context.Context, callers ...[2]taker) (errs []error, took time.Duration) {
 	t.Helper()
 	return entangleSo(t, ctx, func(int) { time.Sleep(5 * time.Millisecond) }, callers...)
@@ -209,8 +209,8 @@ func inOrder(t *testing.T, c *coord.Coordinator, keys ...string) []string {
 	return order
 }
 
-// Callers that wait for long are left alone if they are no circle, and so are those of one that
-// ends by itself, if looking for circles is off, or permits are part of it.
+// Callers that wait for long are left alone if they are no circle, or one that ends by itself. So
+// they are if looking for circles is off, or permits are part of it.
 func TestDeadlock_IsNone(t *testing.T) {
 	for _, x := range []struct {
 		name    string

@@ -28,7 +28,7 @@ func TestNew_SessionTTLChangesWhileOthersRun(t *testing.T) {
 		}
 		cut.set(func(string) fault { return fault{lost: true} })
 		time.Sleep(time.Millisecond)
-		a.Restore(nil) // what the new server does not know is in force for as long as its holder does not know of the server
+		a.Restore(nil) // a lock that the new server does not know is in force while its holder does not know of the server
 		failover := time.Now()
 		if held.Err() != nil {
 			t.Fatal(context.Cause(held))
@@ -211,7 +211,7 @@ func TestOperations_PartitionsChangeInTwoDeployments(t *testing.T) {
 		if n := overlaps(t, both(old(), next()), both(old(), next()), second); n > 0 {
 			t.Errorf("the second deployment: %d times two holders (I1)", n)
 		}
-		if overlaps(t, first, second) == 0 { // what leaving out the first deployment does
+		if overlaps(t, first, second) == 0 { // the effect of leaving out the first deployment
 			t.Error("the test does not notice two holders")
 		}
 	})

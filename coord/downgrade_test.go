@@ -127,7 +127,7 @@ func TestDowngrade_LetsReadersIn(t *testing.T) {
 	})
 }
 
-// A lock that has ended is not made one for reading, and one that cannot be stays what it is.
+// A lock that has ended is not made one for reading, and one that cannot be stays exclusive.
 func TestDowngrade_Refused(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		f := &faulty{Arbiter: a}

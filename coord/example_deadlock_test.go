@@ -13,7 +13,7 @@ import (
 )
 
 // Two tasks lock two accounts one by one, in two orders. The second one is sent away, gives back
-// what it has, and begins anew.
+// its lock, and begins anew.
 func ExampleDeadlockError() {
 	ctx := context.Background()
 	locks, err := coord.New(ctx, fallback.NewMemory(), &coord.Options{DeadlockAfter: 50 * time.Millisecond})

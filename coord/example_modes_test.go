@@ -32,8 +32,8 @@ func ExampleCoordinator_RLock() {
 	// Output: true
 }
 
-// A page shows what nothing writes at the moment, and leaves out the rest. Readers are let in
-// together.
+// A page shows the parts without a writer at the moment, and leaves out the rest. Readers are let
+// in together.
 func ExampleCoordinator_TryRLock() {
 	c := newCoordinator()
 	defer c.Close(context.Background())
@@ -82,7 +82,7 @@ func ExampleSemaphore_Acquire() {
 	// <nil>
 }
 
-// A server turns away what it cannot begin at once.
+// A server turns away uploads that it cannot begin at once.
 func ExampleSemaphore_TryAcquire() {
 	c := newCoordinator()
 	defer c.Close(context.Background())

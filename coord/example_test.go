@@ -95,7 +95,7 @@ func ExampleCoordinator_DoAll() {
 	// <nil>
 }
 
-// A function that locks what its caller may have locked already.
+// A function that locks a key that its caller may have locked already.
 func ExampleCoordinator_DoNested() {
 	c := newCoordinator()
 	defer c.Close(context.Background())
@@ -140,7 +140,7 @@ func ExampleLock_Context() {
 
 func ExampleCoordinator_Stats() {
 	c, err := coord.New(context.Background(), fallback.NewMemory(), &coord.Options{
-		Handoff: coord.Handoff{Linger: time.Minute}, // for which an unused key stays here; by default it is given back after 5 ms
+		Handoff: coord.Handoff{Linger: time.Minute}, // an unused key stays here for so long; by default it is given back after 5 ms
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A failure that was noted while the wall clock was an hour off is as old, in a report, as it is,
-// and one of a minute ago does not fail still.
+// A failure that was noted while the wall clock was an hour off has its true age in a report. One
+// of a minute ago does not fail still.
 func TestReport_AFailureBeforeTheClockStepped(t *testing.T) {
 	for _, off := range []int64{-3600, 0, 3600} {
 		c := &Coordinator{}

@@ -20,7 +20,7 @@ type faulty struct {
 
 	lock func(r fallback.LockRequest, do lockCall) (fallback.LockAnswer, error) // nil: do
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	rule    func(op string) fault
 	down    func(partition uint32, op string) bool // the server that has the partition does not answer
 	several bool                                   // servers: one of them was stopped
@@ -29,7 +29,7 @@ type faulty struct {
 // lockCall makes a call of Lock.
 type lockCall func() (fallback.LockAnswer, error)
 
-// fault is what happens to a call.
+// fault is the fate of a call.
 type fault struct {
 	request time.Duration // the request is under way for so long
 	lost    bool          // the request never arrives, and the call ends with its ctx
@@ -91,7 +91,7 @@ func (f *faulty) Attach(ctx context.Context, s fallback.Settings) (n fallback.Na
 	return &faultySpace{n, f}, nil
 }
 
-// call runs f through the network. What was sent is not stopped by ctx.
+// call runs f through the network. ctx does not stop a call that was sent.
 func (f *faulty) call(ctx context.Context, op string, do func() error) error {
 	x := f.fault(op)
 	if x.err != nil {

@@ -38,7 +38,7 @@ func TestFence_IsExactInJSONAndLogs(t *testing.T) {
 }
 
 // A token tells no age: its upper half is when the key's partition last changed hands, however long
-// ago. docs/fencing.md says what that means for rows that have it.
+// ago. docs/fencing.md explains the effect on rows that have it.
 func TestFence_TellsNoAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := coord.New(t.Context(), fallback.NewMemory(), nil)

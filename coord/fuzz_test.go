@@ -218,9 +218,9 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzPartition: the partition of a key, which all nodes of a cluster and all versions have to see
-// alike (it is the one that the key's row is in), is one of those that there are, and that by which
-// frames are checked.
+// FuzzPartition: the partition of a key is one of those that there are, and the same one as in the
+// check of frames. All nodes of a cluster and all versions have to see it alike: the key's row is
+// in it.
 func FuzzPartition(f *testing.F) {
 	for _, key := range []string{"", "k", "order-1", "\x00", "\xff\xfe", strings.Repeat("k", MaxKey)} {
 		f.Add(key, uint16(1021))

@@ -82,8 +82,7 @@ func TestBalance_StopsWhereTheArbiterDoesNotTakePartitionsBack(t *testing.T) {
 }
 
 // The arbiter is away, and the streams to a node end that has a key which others want. Its owner
-// cannot find out what became of that node, and keeps the partition, where it has a lock of its
-// own.
+// cannot find out whether that node lives, and keeps the partition, where it has a lock of its own.
 func TestAHolderOutOfReachInAnOutage_ThePartitionStays(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

@@ -26,7 +26,7 @@ func (x *exit) call() {
 	}
 }
 
-// granted returns options of which Trace.Granted is the call.
+// granted returns options with the call as Trace.Granted.
 func (x *exit) granted() *coord.Options {
 	return &coord.Options{Trace: &coord.Trace{Granted: func(context.Context, coord.GrantInfo) { x.call() }}}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // starts returns the places of a file that start goroutines, as "function means": go statements,
-// and what calls or hands on methods Go, AfterFunc and background.
+// and places that call or hand on methods Go, AfterFunc and background.
 func starts(file *ast.File) (all []string) {
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -94,7 +94,7 @@ func TestGoroutines_AreAllInTheList(t *testing.T) {
 	}
 }
 
-// missing returns what a has more often than b, both of which are sorted.
+// missing returns the entries that a has more often than b. Both are sorted.
 func missing(a, b []string) (only []string) {
 	b = slices.Clone(b)
 	for _, x := range a {

@@ -13,8 +13,8 @@ type longer struct{ fallback.Namespace }
 
 func (longer) Grace() time.Duration { return 42 * time.Second }
 
-// For how long the server before may answer is counted from when an answer was read, and with the
-// shortest Grace that another process may have begun.
+// The time in which the server before may answer begins when an answer was read. It is reckoned
+// with the shortest Grace that another process may have begun.
 func TestGrace_TheServerBeforeMayAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Coordinator{opts: Options{SessionTTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second}}
@@ -40,8 +40,9 @@ func TestGrace_TheServerBeforeMayAnswer(t *testing.T) {
 	})
 }
 
-// What a session was told last: of calls that were on their way together the later expiry counts,
-// in whichever order they are answered, and else the last answer, as a clock may have stepped back.
+// The last expiry of a session: of calls that were on their way together the later expiry counts,
+// in whichever order they are answered. Else the last answer counts, as a clock may have stepped
+// back.
 func TestExpiry(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	var x expiry

@@ -18,8 +18,8 @@ import (
 // slowly has a request for a block be under way for so long.
 const slowly = 500 * time.Millisecond
 
-// growing is a semaphore of 100 in a process that has a block of which all n permits are in use,
-// one by one, and whose arbiter has become slow.
+// growing runs f with a semaphore of 100 in a process with a block of n permits. All of them are in
+// use, one by one, and the arbiter has become slow.
 func growing(t *testing.T, n int, f func(t *testing.T, c *coord.Coordinator, s *coord.Semaphore, used []coord.Permits)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
@@ -47,7 +47,7 @@ type line struct {
 	s    *coord.Semaphore
 	work sync.WaitGroup
 
-	mu  sync.Mutex // protects what follows
+	mu  sync.Mutex // protects the fields below
 	got []string
 	all map[string]coord.Permits
 }
@@ -267,7 +267,8 @@ func TestGrowth_OfBursts(t *testing.T) {
 	})
 }
 
-// A caller that waits no more lets those behind it have what it was too large for.
+// A caller that waits no more leaves the free permits, which were too few for it, to those behind
+// it.
 func TestGrowth_OneIsCancelled(t *testing.T) {
 	growing(t, 2, func(t *testing.T, _ *coord.Coordinator, s *coord.Semaphore, used []coord.Permits) {
 		l := line{t: t, s: s}

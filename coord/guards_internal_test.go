@@ -34,7 +34,8 @@ func TestGuarded_AWakeDelaysNoPing(t *testing.T) {
 	}
 }
 
-// A machine that was suspended has lost the time of what it announces: the wall clock has gone on.
+// A machine that was suspended has lost time of the deadline that it announces: the wall clock has
+// gone on.
 func TestOffer_ByBothClocks(t *testing.T) {
 	l := &link{x: &cluster{}}
 	l.x.heard.announces.Store(int64(time.Hour))
@@ -55,8 +56,8 @@ func TestOffer_ByBothClocks(t *testing.T) {
 	}
 }
 
-// So has what it answers to pings, by which all holds that it has granted go on: of its session,
-// and of its partitions.
+// Its answers to pings, which let all holds that it has granted go on, have lost time, too: that of
+// its session, and of its partitions.
 func TestAnswersFor_ByBothClocks(t *testing.T) {
 	const lasts = 9 * time.Second
 	c := &Coordinator{opts: Options{SessionTTL: lasts + time.Second, Margin: time.Second}}
@@ -90,8 +91,8 @@ func TestAnswersFor_ByBothClocks(t *testing.T) {
 }
 
 // A session that was alone has a deadline which no promise bounds. Its first guardians are asked
-// for when their promises cover that, also if the wall clock has stepped there and back meanwhile,
-// which the ward's clock, but no deadline, has gone along with (G7).
+// for when their promises cover that. So they are if the wall clock has stepped there and back
+// meanwhile: the ward's clock has gone along with that, but no deadline has (G7).
 func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
 	now := time.Now()

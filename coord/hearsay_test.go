@@ -88,7 +88,8 @@ func refusedAt(t *testing.T, owner *Coordinator, l Lock) func() bool {
 	}
 }
 
-// TestForgedMessages says by PUBLISH what only the arbiter should say. No node believes it.
+// TestForgedMessages sends messages by PUBLISH that only the arbiter should send. No node believes
+// it.
 func TestForgedMessages(t *testing.T) {
 	takes.Seconds(t)
 	s := redistest.Start(t)
@@ -261,8 +262,8 @@ func (r *removals) has(id fallback.Identity) bool {
 	return r.ids[id]
 }
 
-// unlocker is an arbiter whose releases are seen before it gets them. It does not get those for
-// which see returns an error.
+// unlocker is an arbiter whose releases are seen before it gets them. It does not get them if see
+// returns an error.
 type unlocker struct {
 	fallback.Arbiter
 	see func(releases []fallback.Release) error
@@ -352,8 +353,8 @@ func TestAForgedReleaseDuringAcquire(t *testing.T) {
 	}
 }
 
-// A grant whose token is not above what is known of the partition, or that is years ahead, is given
-// back, and no token of it is handed out. The next one is taken.
+// A grant is given back if its token is not above the known ones of the partition, or is years
+// ahead. No token of it is handed out. The next one is taken.
 func TestAGrantOfAnImpossibleToken(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
@@ -423,9 +424,9 @@ func TestAGrantOfAnImpossibleToken(t *testing.T) {
 	}
 }
 
-// Forged messages that ask for what this process has not got do not fill its memory while the
-// arbiter takes no releases, whether it does not answer or refuses them. What the process itself
-// gives back always counts.
+// Forged messages ask for holds that this process has not got. They do not fill its memory while
+// the arbiter takes no releases, whether it does not answer or refuses them. The process's own
+// releases always count.
 func TestHeard_ReleasesAreBounded(t *testing.T) {
 	for name, refuses := range map[string]bool{"silent": false, "refuses": true} {
 		t.Run(name, func(t *testing.T) {

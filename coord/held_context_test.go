@@ -165,8 +165,8 @@ func TestDo_ContextEndsWithCallerAndLock(t *testing.T) {
 	})
 }
 
-// watched is a context of the caller's that counts what it is asked. Its channel is its own if it
-// has one.
+// watched is a context of the caller's that counts the calls of its methods. Its channel is its own
+// if it has one.
 type watched struct {
 	context.Context
 	done  chan struct{}
@@ -184,7 +184,7 @@ func (w *watched) Done() <-chan struct{} {
 }
 
 // A lock is lost under a partition's mutex: no code of the caller's may run then. It may ask for
-// what needs the mutex.
+// something that needs the mutex.
 func TestContext_ALossRunsNoCodeOfTheCallers(t *testing.T) {
 	takes.Seconds(t)
 	type then = func(ctx, of context.Context) error
@@ -253,8 +253,8 @@ func after(channels ...<-chan struct{}) <-chan struct{} {
 	return open
 }
 
-// What ends a lock's context is made when that is asked for; what is told then is why the lock has
-// ended.
+// The part of a lock's context that can end is made on demand; its cause is then the reason for the
+// lock's end.
 func TestContext_AskedLate(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

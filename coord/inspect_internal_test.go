@@ -105,8 +105,8 @@ func TestSurvey_WorkPerHold(t *testing.T) {
 	}
 }
 
-// A node that has no time to look at all its keys tells of those that it has looked at, and of how
-// many there are more.
+// A node that has no time to look at all its keys tells of those that it has seen, and the number
+// of the others.
 func TestSurvey_OutOfTime(t *testing.T) {
 	const keys = 3 * lease.WalkAtOnce
 	c, _ := manyKeys(t, keys)
@@ -130,7 +130,7 @@ func TestSurvey_OutOfTime(t *testing.T) {
 	}
 }
 
-// Older nodes do not know LongestWanted, and answer with what they hold for longest.
+// Older nodes do not know LongestWanted, and answer with the keys that they hold for longest.
 func TestTop_LongestWantedOfAnOlderNode(t *testing.T) {
 	c, _ := manyKeys(t, 1)
 	for _, q := range []question{{By: LongestHeld}, {By: LongestHeld, Wanted: true}} {
@@ -147,8 +147,8 @@ func TestTop_LongestWantedOfAnOlderNode(t *testing.T) {
 }
 
 // BenchmarkSurvey walks over a million keys of one partition. It reports for how long the walk has
-// the mutex at a time, by the clock and by the processor's time, at most: the latter leaves out
-// what the machine does beside it. And it reports for how long a caller waits that comes meanwhile.
+// the mutex at a time, by the clock and by the processor's time, at most: the latter leaves out the
+// machine's other work. And it reports for how long a caller waits that comes meanwhile.
 func BenchmarkSurvey(b *testing.B) {
 	c, p := manyKeys(b, 1_000_000)
 	var all, holds, busy []time.Duration
@@ -198,7 +198,7 @@ func BenchmarkSurvey(b *testing.B) {
 	}
 }
 
-// A node of an older version closes a stream on which it gets a frame that it does not know.
+// A node of an older version closes a stream when it gets an unknown frame.
 func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	c, err := New(t.Context(), fallback.NewMemory(), &Options{
 		SessionTTL: time.Hour, RenewEvery: 15 * time.Minute, Grace: 2 * time.Hour, Partitions: 7,
@@ -237,7 +237,7 @@ func TestInspect_AnOlderNodeIsNotAsked(t *testing.T) {
 	if err != nil || len(top.Unanswered) != 1 || top.Unanswered[0].Host != "pluto" || top.Unanswered[0].Reason != errOldNode.Error() {
 		t.Errorf("Top: %+v, %v", top, err)
 	}
-	// It takes a key. What the owner knows of that is told.
+	// It takes a key. The owner tells of that.
 	p := c.partitionOf("k")
 	await.Until(t, "the node serves the partition", func() bool {
 		p.mu.Lock()

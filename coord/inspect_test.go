@@ -232,7 +232,7 @@ func TestInspect_WithoutACluster(t *testing.T) {
 }
 
 // Locks that callers want are found among any number of those that none wants, however long these
-// are held. One of which the holder expects that callers wait is none of them.
+// are held. A lock whose holder expects waiters is none of them.
 func TestTop_LongestWanted(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -265,8 +265,8 @@ func TestTop_LongestWanted(t *testing.T) {
 	})
 }
 
-// What does not fit into an answer is asked for again, or counted; a question has no more keys than
-// a node answers.
+// Keys that do not fit into an answer are asked for again, or counted; a question has no more keys
+// than a node answers.
 func TestTop_MoreThanFitsIntoAnAnswer(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

@@ -30,7 +30,7 @@ func TestJournal_KeepsTheLastRecords(t *testing.T) {
 	}
 }
 
-// What strangers have a node log, one record each 10 s, does not put away what matters.
+// Strangers can have a node log a record each 10 s. These do not displace the important ones.
 func TestJournal_StrangersLeaveWhatMatters(t *testing.T) {
 	j := new(journal)
 	l := slog.New(noting{slog.DiscardHandler, j})

@@ -77,7 +77,7 @@ func TestKeys_OfCallersThatWereSentAway(t *testing.T) {
 	}
 }
 
-// No key that a caller passes is that of a semaphore. What is there can be looked at.
+// No key that a caller passes is that of a semaphore. Inspect can look at a semaphore's key.
 func TestSemaphore_KeyIsNoLocks(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -129,7 +129,8 @@ func TestCloseRemovesARowThatItHasWrittenAgain(t *testing.T) {
 	})
 }
 
-// What a session has announced that is over binds nobody: its partitions are the arbiter's matter.
+// The announcements of a session that is over bind no node: its partitions are the arbiter's
+// matter.
 func TestCloseAfterASessionWasLost(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()
@@ -150,8 +151,8 @@ func TestCloseAfterASessionWasLost(t *testing.T) {
 	}
 }
 
-// A reader waits behind a writer that came before it, and not behind one whose session is dead, for
-// as long as other readers have the key.
+// A reader waits behind an earlier writer. If the writer's session is dead, it does not wait until
+// the other readers have left.
 func TestAReaderDoesNotWaitBehindADeadWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fallback.NewMemory()
@@ -224,7 +225,7 @@ func TestAReaderDoesNotWaitBehindAnEchoOfALiveWriter(t *testing.T) {
 	})
 }
 
-// closing counts what Close is called for.
+// closing is an arbiter that counts the calls of Close on its namespaces.
 type closing struct {
 	fallback.Arbiter
 	closed int

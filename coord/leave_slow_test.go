@@ -22,8 +22,8 @@ func (m slowLeaver) Leave(ctx context.Context) error {
 	return m.Membership.Leave(ctx)
 }
 
-// What is left is given back while the session is in force, however long it takes to say that the
-// node leaves.
+// The remaining releases are sent while the session is in force, however long the node takes to say
+// that it leaves.
 func TestCloseGivesBackBeforeItSaysThatTheNodeLeaves(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

@@ -17,7 +17,8 @@ import (
 )
 
 // Nodes leave at the same time, with callers at work that have keys from each other. No node comes
-// after them, so what one gave back to another at the last moment must not stay at the arbiter.
+// after them, so a key that one gave back to another at the last moment must not stay at the
+// arbiter.
 func TestNothingIsLeftBehindByNodesThatLeaveAtOnce(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()

@@ -98,9 +98,9 @@ func TestADeadHolderIsFoundOutByThoseWhoNeverWaitForLong(t *testing.T) {
 	}
 }
 
-// What dead processes wanted is out of the way as soon as they are known to be dead, however much
-// it is, and by whatever name they wait: no later caller waits for a promise to each of them to
-// lapse.
+// The requests of dead processes are out of the way as soon as they are known to be dead. Neither
+// their number nor the name under which they wait matters: no later caller waits for a promise to
+// each of them to lapse.
 func TestDeadWaitersHoldNobodyUp(t *testing.T) {
 	type ask = func(ctx context.Context, c *coord.Coordinator) (free func() error, err error)
 	exclusive := func(ctx context.Context, c *coord.Coordinator) (func() error, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// A session that the arbiter lists no more may be dead, and its node is known for as long as it may
+// A session that the arbiter lists no more may be dead. Its node is known for as long as it may
 // take to renew, however long ago it was listed.
 func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
 	now := time.Now()
@@ -73,8 +73,8 @@ func TestMembers_AListOfBefore(t *testing.T) {
 	}
 }
 
-// A node that has left is dialled no more, also where as many sessions are registered again as
-// nodes are here before any search has found that one is missing.
+// A node that has left is dialled no more. So it is where as many sessions are registered again as
+// nodes are here, before any search has found one missing.
 func TestDiscover_ANodeThatHasLeft(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), &Options{})
 	views, err := ring.NewViews(c.opts.Partitions)

@@ -100,8 +100,8 @@ func register(t *testing.T, c *Coordinator, session string, k card) {
 	}
 }
 
-// small are options of clusters in tests, with a server in the place of the embedded one. What a
-// busy machine does late is not taken for a fault.
+// small are options of clusters in tests, with a server in the place of the embedded one. A delay
+// of a busy machine is not taken for a fault.
 func small(seeds ...string) *Options {
 	return &Options{
 		SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: 61,
@@ -189,7 +189,7 @@ func TestAMemberSpeaksForItselfOnly(t *testing.T) {
 }
 
 // A member cannot end another node's hold, though it knows the session and guesses the number of
-// the request: neither by Deny, nor by Release, nor by a statement of what it holds.
+// the request: neither by Deny, nor by Release, nor by a statement of its holds.
 func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()
@@ -229,8 +229,8 @@ func TestAMemberFreesNoOtherNodesHold(t *testing.T) {
 	}
 }
 
-// A member that says what no node says is cut off: a block of tokens that is not of its epoch or
-// that wraps, an answer for a hold of a later epoch, and the same statement twice (rule 12).
+// A member is cut off for a frame that no node sends: a block of tokens of another epoch or that
+// wraps, an answer for a hold of a later epoch, or a repeated statement (rule 12).
 func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	c := enter(t, fallback.NewMemory(), small())
 	id := newIdentity(t)
@@ -275,9 +275,8 @@ func TestAMemberThatIsHostileIsCutOff(t *testing.T) {
 	}
 }
 
-// Nodes of two arbiters that hear each other's gossip stay apart: those of two new servers, and
-// those of a server and of another one that was started from a copy of its data, which lists the
-// sessions of the first.
+// Nodes of two arbiters that hear each other's gossip stay apart. Both are new servers, or the
+// second was started from a copy of the first one's data, which lists the sessions of the first.
 func TestNodesOfAnotherArbiterStayApart(t *testing.T) {
 	takes.Seconds(t)
 	for _, copied := range []bool{false, true} {

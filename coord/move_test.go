@@ -10,10 +10,10 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// Processes change their arbiter one after another, by the procedure of docs/arbiters.md: those of
-// the old release lock at the old arbiter, those of the next one at both, the old one first, and
-// those of the last one at the new arbiter. No two hold a key at the same time. Without the release
-// in between they do.
+// Processes change their arbiter one after another, by the procedure of docs/arbiters.md. The old
+// release locks at the old arbiter, and the next one at both, the old one first. The last release
+// locks at the new arbiter. No two hold a key at the same time. Without the release in between they
+// do.
 func TestMove_ProcessesChangeTheirArbiterOneAfterAnother(t *testing.T) {
 	for _, between := range []bool{true, false} {
 		bubble(t, func(t *testing.T, old *fallback.Memory) {

@@ -13,7 +13,7 @@ import (
 // A muteArbiter delivers no messages, as most stores, and says so.
 type muteArbiter struct {
 	fallback.Arbiter
-	carried bool // what messages there are is known to the process whose call causes them
+	carried bool // the process whose call causes messages knows them
 }
 
 type muteSpace struct{ fallback.Namespace }
@@ -29,7 +29,7 @@ func (a muteArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.
 	return muteSpace{n}, nil
 }
 
-// A courierSpace knows what messages its calls cause, as that of a store of records does.
+// A courierSpace knows the messages that its calls cause, as that of a store of records does.
 type courierSpace struct {
 	muteSpace
 	fallback.Courier
@@ -99,7 +99,7 @@ func unowned(t *testing.T, retry time.Duration) (one, two *coord.Coordinator) {
 	return one, two
 }
 
-// With a stream between the nodes a waiter is told over it what the arbiter does not tell, though
+// Nodes with a stream tell each other's waiters the news that the arbiter does not tell, though
 // none of them owns the key.
 func TestMute_NodesTellEachOther(t *testing.T) {
 	t.Parallel()

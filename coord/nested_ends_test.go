@@ -261,8 +261,8 @@ func rdoNested(ctx context.Context, c *coord.Coordinator, f func(context.Context
 	return c.RDoNested(ctx, "k", func(ctx context.Context, _ coord.Fence) error { f(ctx); return nil })
 }
 
-// What goes on after its DoNested has returned, with a context that does not end, has not got that
-// turn any more: it waits for its own.
+// A caller that goes on after its DoNested has returned, with a context that does not end, has not
+// got that turn any more: it waits for its own.
 func TestDoNested_AfterItsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

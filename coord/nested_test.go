@@ -52,8 +52,8 @@ func TestDoNested_RunsUnderTheLockThatTheContextCarries(t *testing.T) {
 	})
 }
 
-// Goroutines that share a context take turns, at each depth; one that has waited in vain says what
-// for.
+// Goroutines that share a context take turns, at each depth; one that has waited in vain gets
+// ErrHeld.
 func TestDoNested_GoroutinesExcludeEachOther(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

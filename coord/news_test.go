@@ -38,7 +38,7 @@ func testAnnounce(t *testing.T, a, b fallback.Arbiter) {
 	}
 	<-here
 	<-there
-	if err := other.Announce(t.Context(), "another"); err != nil { // it comes after what is to be missing
+	if err := other.Announce(t.Context(), "another"); err != nil { // it comes after the news that is to be missing
 		t.Fatal(err)
 	}
 	<-another

@@ -79,7 +79,7 @@ func TestInspect_ThatStoodStillBeginsNoGrace(t *testing.T) {
 }
 
 // Such an observer does not make the table of sessions anew where the server has lost it: nodes
-// know for which Grace.
+// know the Grace for it.
 func TestObserve_ThatStoodStillMakesNoTable(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *fallback.Memory) {
 		store := new(coordtest.Store)
@@ -248,7 +248,7 @@ func TestObserve_StartsWhileGraceIsMadeLonger(t *testing.T) {
 			}
 			begun <- c
 		}()
-		time.Sleep(time.Millisecond) // berta has said what it needs
+		time.Sleep(time.Millisecond) // berta has stated its need
 		start(t, a, &coord.Options{Name: "op", Observe: true})
 		if berta := <-begun; berta != nil {
 			if err := berta.Close(context.Background()); err != nil {

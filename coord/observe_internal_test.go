@@ -64,8 +64,8 @@ func TestObserve_AStrangerIsNoObserver(t *testing.T) {
 	}
 }
 
-// What an observer may not do ends its stream: it states nothing, asks for no key, and answers for
-// none.
+// A frame that an observer may not send ends its stream: it states nothing, asks for no key, and
+// answers for none.
 func TestObserve_AnObserverOnlyAsks(t *testing.T) {
 	t.Parallel()
 	c := enter(t, fallback.NewMemory(), small())

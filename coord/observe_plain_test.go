@@ -23,8 +23,8 @@ func (a plainArbiter) Attach(ctx context.Context, s fallback.Settings) (fallback
 	return struct{ fallback.Namespace }{ns}, nil
 }
 
-// On an arbiter that keeps no results an observer asks the nodes as well, and is none, nor a
-// process that locks, for as long as it runs.
+// On an arbiter that keeps no results an observer asks the nodes as well. For as long as it runs,
+// it is neither a node nor a process that locks.
 func TestObserve_WithoutResults(t *testing.T) {
 	t.Parallel()
 	m := fallback.NewMemory()

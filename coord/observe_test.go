@@ -20,8 +20,8 @@ func observer(t *testing.T, a fallback.Arbiter) *coord.Coordinator {
 	return join(t, a, &coord.Options{Name: "op", Observe: true})
 }
 
-// With the default options, an observer finds a namespace with other settings, and sees and does
-// what a node could.
+// With the default options, an observer finds a namespace with other settings, and sees and does as
+// much as a node could.
 func TestObserve_SeesAllAndIsNoMember(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()
@@ -119,7 +119,7 @@ func TestObserve_ANamespaceThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Without a cluster the arbiter tells what it knows.
+// Without a cluster an observer asks the arbiter.
 func TestObserve_WithoutNodes(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		anna := start(t, a, &coord.Options{Name: "anna"})
@@ -210,8 +210,8 @@ func TestDrain_ANodeStaysAClient(t *testing.T) {
 	}
 }
 
-// What a node is placed for when it has been drained it does not take: it locks those keys by the
-// arbiter.
+// A node that has been drained does not take the partitions that it is placed for: it locks their
+// keys by the arbiter.
 func TestDrain_ANodeThatIsPlacedStill(t *testing.T) {
 	takes.Seconds(t)
 	a := fallback.NewMemory()
@@ -261,8 +261,8 @@ func TestDrain_TheLastNodeKeepsItsPartitions(t *testing.T) {
 	}
 }
 
-// A key whose owner does not answer is not called free, and what may be there to break is not
-// called gone.
+// A key whose owner does not answer is not called free, and a lock that may be there to break is
+// not called gone.
 func TestInspect_AnOwnerThatDoesNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		ns := attach(t, a)

@@ -17,9 +17,9 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// option is what is known of a field of Options.
+// option describes a field of Options.
 type option struct {
-	zero any   // what the zero value means
+	zero any   // the meaning of the zero value
 	bad  []any // values that New refuses, with an error that names the field
 	good []any // values at the limits, which it takes
 }
@@ -111,8 +111,8 @@ func TestOptions_TimesOfTheArbiterAreWholeMilliseconds(t *testing.T) {
 	}
 }
 
-// What a deposed server may answer for is up to Margin where another process raises the namespace's
-// Grace, so this process's own Grace does not count.
+// A deposed server may answer for up to Margin where another process raises the namespace's Grace.
+// So this process's own Grace does not count.
 func TestOptions_LeaveTimeForAFailover(t *testing.T) {
 	for _, tt := range []struct {
 		o     coord.Options

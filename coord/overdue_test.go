@@ -84,8 +84,8 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 	})
 }
 
-// Turns that are handed over are not one long lock, and what is used again and again is not waited
-// for.
+// Turns that are handed over are not one long lock, and a wait for a key in steady use is not a
+// long one.
 func TestLog_WhatMovesOnIsNotLong(t *testing.T) {
 	takes.Seconds(t)
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -16,8 +16,8 @@ import (
 )
 
 // One of three nodes does not reach the arbiter. It goes on giving its keys to the other two, which
-// want them by turns, until its session expires: they lose none of what it gave last, however long
-// they hold it.
+// want them by turns, until its session expires: they lose none of the keys that it gave last,
+// however long they hold them.
 func TestAnOwnerThatDoesNotReachTheArbiter_OthersLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(o *coord.Options){

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// handling is what a function does with the mutex of partitions.
+// handling is the use of the mutex of partitions in a function.
 type handling struct{ lock, locks, unlock, effects bool }
 
 // handlingOf looks for p.lock and p.mu.Lock, p.unlock, and the effects of events.
@@ -47,9 +47,9 @@ func handlingOf(f *ast.FuncDecl) (h handling) {
 	return h
 }
 
-// TestPartition_EventsEndInOnePlace: what may have effects on others ends with partition.unlock,
-// which carries them out in order, and never by the mutex alone. What only looks, or changes what
-// has no effects, takes the mutex itself.
+// TestPartition_EventsEndInOnePlace: a function that may have effects on others ends with
+// partition.unlock, which carries them out in order, and never by the mutex alone. A function that
+// only looks, or has no effects, takes the mutex itself.
 func TestPartition_EventsEndInOnePlace(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {

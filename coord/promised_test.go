@@ -45,9 +45,8 @@ func TestLock_PromisedToADeadReader(t *testing.T) {
 	})
 }
 
-// A request of a dead session waits before another one, and cannot be removed, as the arbiter does
-// not do that by itself, and releases fail: the other one is asked for with longer and longer
-// pauses.
+// A request of a dead session waits before another one. It cannot be removed: the arbiter does not
+// do that by itself, and releases fail. The other one is asked for with longer and longer pauses.
 func TestLock_BehindADeadRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		cut, f := &crash.Arbiter{Memory: a}, &faulty{Arbiter: a, old: true}
@@ -81,7 +80,7 @@ func TestLock_BehindADeadRequest(t *testing.T) {
 func TestLock_NamesADeadSessionOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var mu sync.Mutex
-		var saw []string // what became of requests with Gone, "none" for others; equal ones once
+		var saw []string // the outcome of requests with Gone, "none" for others; equal ones once
 		f := &faulty{Arbiter: a, lock: func(r fallback.LockRequest, do lockCall) (fallback.LockAnswer, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -43,7 +43,7 @@ func nodeTLS(t *testing.T) *tls.Config {
 	}
 }
 
-// The start of a node logs once what protects the cluster from strangers.
+// The start of a node logs once the protection of the cluster from strangers.
 func TestLog_WhatProtectsTheCluster(t *testing.T) {
 	const (
 		secret  = "gossip by the namespace's secret"

@@ -84,7 +84,7 @@ func TestCluster_MaxPerNode(t *testing.T) {
 
 	await.Until(t, "nothing is counted", func() bool { return used(a) == 0 })
 
-	// What it waits for counts as well.
+	// The keys that it waits for count as well.
 	var mine []Lock
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
@@ -110,7 +110,7 @@ func TestCluster_MaxPerNode(t *testing.T) {
 	}
 }
 
-// What a node asks for that gives back more is let in at its limit, and is no refusal.
+// A request that gives back more than it takes is let in at the node's limit, and is no refusal.
 func TestCluster_ADowngradeIsNoRefusal(t *testing.T) {
 	takes.Seconds(t)
 	m := fallback.NewMemory()
@@ -139,7 +139,7 @@ func TestCluster_ADowngradeIsNoRefusal(t *testing.T) {
 	}
 }
 
-// used is what all other nodes use of c's quotas.
+// used returns how much all other nodes use of c's quotas.
 func used(c *Coordinator) (n int64) {
 	for _, l := range c.cluster.all() {
 		n += l.used.Load()

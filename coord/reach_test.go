@@ -15,8 +15,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Two nodes advertise addresses at which they cannot be reached: Settled names the other one, the
-// address, and the option; and keys are locked all the same.
+// Two nodes advertise addresses that do not reach them: Settled names the other one, the address,
+// and the option; and keys are locked all the same.
 func TestSettled_namesTheUnreachable(t *testing.T) {
 	takes.Seconds(t)
 	for _, port := range []string{"Peer", "Gossip"} {
@@ -65,7 +65,7 @@ func TestSettled_namesTheUnreachable(t *testing.T) {
 	}
 }
 
-// What is missing is in the error also where all members can be reached.
+// The number of nodes is in the error also where all members can be reached.
 func TestSettled_countsTheNodes(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), settledOpts())
@@ -77,7 +77,7 @@ func TestSettled_countsTheNodes(t *testing.T) {
 	}
 }
 
-// On a Redis that has only just been started a newcomer is told what there is to wait for.
+// On a Redis that has only just been started the error tells a newcomer to wait for Grace.
 func TestSettled_saysThatThereIsGrace(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)

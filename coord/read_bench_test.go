@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// What a read lock costs of a key that the process reads already: with -cpu 1,2 also whether
+// The cost of a read lock of a key that the process reads already: with -cpu 1,2 also whether
 // processors wait for each other. Beside it is the same with sync.RWMutex.
 
 func BenchmarkRLock(b *testing.B) {

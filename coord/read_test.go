@@ -236,8 +236,8 @@ func TestRLock_InvalidKeys(t *testing.T) {
 	})
 }
 
-// scramble lets callers of several processes read, write and use permits at random, and checks what
-// they see.
+// scramble lets callers of several processes read, write and use permits at random, and checks that
+// they keep to the rules.
 func scramble(t *testing.T, rounds int, all ...*coord.Coordinator) {
 	t.Helper()
 	var readers, writers, permits, together atomic.Int32
@@ -384,7 +384,7 @@ func TestSemaphore_AnotherSize(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) { differentSizes(t, start(t, a, nil), start(t, a, nil)) })
 }
 
-// What processes only keep is in the way of no caller that tries with another number of permits.
+// Kept permits are in the way of no caller that tries with another number of permits.
 func TestSemaphore_AnotherSizeTried(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		keeps := &coord.Options{Handoff: coord.Handoff{Linger: time.Minute}}
@@ -417,7 +417,7 @@ func TestSemaphore_AnotherSizeInACluster(t *testing.T) {
 	differentSizes(t, two, one)
 }
 
-// A large request is not starved, and what is in use is not given out.
+// A large request is not starved, and permits in use are not given out.
 func TestSemaphore(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		one, two := start(t, a, nil), start(t, a, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/held"
 )
 
-// A writer that waits keeps later readers of the process out, and one that has given up does not,
-// however long a reader stays that the writer has waited for (rule 11).
+// A writer that waits keeps later readers of the process out. One that has given up does not,
+// however long a reader stays that it has waited for (rule 11).
 func TestRLock_AfterAWriterGaveUp(t *testing.T) {
 	t.Parallel()
 	t.Run("at the arbiter", func(t *testing.T) {

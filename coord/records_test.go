@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// records is a logger's handler that keeps what it gets.
+// records is a logger's handler that keeps its records.
 type records struct {
 	mu   *sync.Mutex // protects all
 	all  *[]record

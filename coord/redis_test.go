@@ -24,7 +24,7 @@ func overRedis(t *testing.T, s *redistest.Server) fallback.Arbiter {
 	return redisarbiter.New(s.Client(t), &redisarbiter.Options{ColdStart: true})
 }
 
-// leftovers lists what is at the arbiter besides the records of partitions and the table of
+// leftovers lists the entries at the arbiter besides the records of partitions and the table of
 // sessions.
 func leftovers(t *testing.T, c *redis.Client) (left []string) {
 	t.Helper()

@@ -10,9 +10,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// While one of several servers takes no releases, neither those that this process owes it nor those
-// of which messages say so keep rows on the others, of which messages say that this process has not
-// got the holds, from being removed.
+// One of several servers takes no releases, neither owed ones nor those that messages ask for. Rows
+// on the others are removed all the same when messages ask for holds that this process has not got.
 func TestHeard_SilentServerLeavesRoom(t *testing.T) {
 	for _, name := range []string{"owed", "heard"} {
 		t.Run(name, func(t *testing.T) {

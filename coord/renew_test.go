@@ -15,7 +15,7 @@ import (
 type renewals struct {
 	*fallback.Memory
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	all  []renewed
 	hang time.Duration                   // further ones end after so long without an answer, or with their ctx
 	tell func(ctx context.Context) error // gives all sessions the hint of a round
@@ -78,8 +78,8 @@ func (a *renewals) since(then time.Time) (all []renewed) {
 	return all
 }
 
-// rounded starts a coordinator of which a session has a part in rounds, with a renewal in each
-// 2.5 s, and returns when a renewal has been answered.
+// rounded starts a coordinator whose session has a part in rounds, with a renewal in each 2.5 s. It
+// returns when a renewal has been answered.
 func rounded(t *testing.T, m *fallback.Memory, o *coord.Options) (*renewals, *coord.Coordinator) {
 	m.OpenOnReplicas()
 	a := &renewals{Memory: m}

@@ -26,8 +26,8 @@ import (
 
 // A server of a Redis Cluster is killed, and its replica takes over. It has not the table of
 // sessions, or its replica knows each session: so keys of its partitions that no process has are
-// locked again long before Grace would end by itself, and a lock in force stays in force (E3, E4,
-// E5, E7).
+// locked again long before Grace would end by itself. A lock in force stays in force (E3, E4, E5,
+// E7).
 func TestGraceEndsEarly_ACrashInARedisCluster(t *testing.T) {
 	takes.Seconds(t)
 	for name, all := range map[string]int{"a server without the sessions": 0, "AllReplicas, the server of the sessions": 1} {
@@ -129,7 +129,7 @@ type rounder struct {
 	blind              atomic.Int64 // for as often it does not tell the names of Graces
 	others             atomic.Int64 // for as often partitions are in others when they are to be ended
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	expiry int64      // that the session was told last, if there is one
 	at     time.Time  // when
 	stale  int        // renewals with a lower one
@@ -165,7 +165,8 @@ func (n rounderSpace) Graces(ctx context.Context, partitions []uint32) []fallbac
 	return all
 }
 
-// Renew notes whether a session knows what it was told at an earlier moment. Its answer is slow.
+// Renew notes whether a session knows the expiry that it was told at an earlier moment. Its answer
+// is slow.
 func (n rounderSpace) Renew(ctx context.Context, id string, reg fallback.Registration) (fallback.Renewal, error) {
 	n.a.mu.Lock()
 	defer n.a.mu.Unlock()
@@ -260,9 +261,9 @@ func TestGraceEndsEarly_TheLogSaysWhatHasEnded(t *testing.T) {
 	})
 }
 
-// Each renewal says what the last one was told, also one for a round: of a session whose expiry is
-// later than that, a table of Options.AllReplicas in Grace may have told that it was missing, and
-// all replicas must have it anew.
+// Each renewal states the expiry that the last one was told, also one for a round. A table of
+// Options.AllReplicas in Grace may have reported a session with a later expiry as missing: all
+// replicas must have it anew.
 func TestGraceEndsEarly_RenewalsKnowWhatRoundsWereTold(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a := &rounder{Memory: m}

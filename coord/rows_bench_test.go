@@ -15,10 +15,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
-// BenchmarkRows is what a lock costs where services lock, beside the floor of each row: one reading
-// of the clock, without which nothing is granted (rule 1), and two pairs of a mutex, as Lock and
-// Unlock have one each. Rows and floors are measured by turns in batches so short that most are not
-// interrupted. The figures are medians, which other work of the machine hardly moves.
+// BenchmarkRows is the cost of a lock where services lock, beside the floor of each row: one
+// reading of the clock, without which nothing is granted (rule 1), and two pairs of a mutex, as
+// Lock and Unlock have one each. Rows and floors are measured by turns in batches so short that
+// most are not interrupted. The figures are medians, which other work of the machine hardly moves.
 func BenchmarkRows(b *testing.B) {
 	ctx := context.Background()
 	own := func(b *testing.B) *coord.Coordinator {
@@ -167,8 +167,8 @@ func makeKeys(n int) []string {
 	return keys
 }
 
-// BenchmarkHeld is what a lock takes of memory that is held, each of another key: an operation is
-// one of them.
+// BenchmarkHeld is the memory that a held lock takes, each of another key: an operation is one of
+// them.
 func BenchmarkHeld(b *testing.B) {
 	c := join(b, fallback.NewMemory(), quick())
 	settle(b, 61, c)

@@ -24,8 +24,8 @@ func secretsOf(ages ...time.Duration) (all fallback.Secrets) {
 	return all
 }
 
-// A node that has been told of a new secret and one that has not understand each other at any
-// moment, as long as both renew.
+// One node has been told of a new secret, and another one has not. They understand each other at
+// any moment, as long as both renew.
 func TestGossipKeysWhileASecretIsRotated(t *testing.T) {
 	o := (&Options{}).filled()
 	key := func(ages ...time.Duration) []byte { return gossipKeys(secretsOf(ages...), &o)[0] }
@@ -84,7 +84,7 @@ func TestSecretIsRotatedWhileTheClusterRuns(t *testing.T) {
 	await.Until(t, "a new node gets its share", func() bool { return c.Stats().Owned > 0 && len(a.Nodes()) == 3 })
 }
 
-// A process that can gossip, as it has a copy of the secret or the keys, says under a member's name
+// A process can gossip, as it has a copy of the secret or the keys. It says under a member's name
 // that the member is elsewhere. The node is dialled, and requests are sent, where the arbiter says
 // that it is.
 func TestAddressesComeFromTheArbiter(t *testing.T) {
@@ -138,7 +138,8 @@ type keyed struct{ ring.Membership }
 
 func (keyed) Keys() [][]byte { return [][]byte{{1}} }
 
-// What the log says of the streams is what the transport does, not what the options ask for.
+// The log names the protection that the transport gives the streams, not the one that the options
+// ask for.
 func TestProtectionOfStreams(t *testing.T) {
 	identity := newIdentity(t)
 	verify := func(string, *tls.ConnectionState) error { return nil }

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// Several servers have the partitions' data. All come back without what they had, and then one
-// dies: what the others lost is reclaimed in time.
+// Several servers have the partitions' data. All come back without their data, and then one dies:
+// the holds that the others lost are reclaimed in time.
 func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}
@@ -31,7 +31,7 @@ func TestADeadServerHoldsUpNoClaims(t *testing.T) {
 		}
 		net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "reclaim" })
 		a.Restore(nil)
-		time.Sleep(10 * time.Second) // T; what is not known by then was lost
+		time.Sleep(10 * time.Second) // T; a hold that is not known by then was lost
 		for _, key := range nothingLost(t, held, 61) {
 			if held[key].Context().Err() == nil {
 				t.Fatalf("%s is held, although nobody knows of it", key)
@@ -65,8 +65,8 @@ func nothingLost(t *testing.T, held map[string]coord.Lock, partitions uint64) (d
 	return dead
 }
 
-// What a process holds is verified in calls for many partitions each, and each of them waits for a
-// dead server. They do not wait for one another.
+// The holds of a process are verified in calls for many partitions each, and each of them waits for
+// a dead server. They do not wait for one another.
 func TestADeadServerHoldsUpNoVerify(t *testing.T) {
 	takes.Seconds(t)
 	const partitions = 24_000
@@ -79,7 +79,7 @@ func TestADeadServerHoldsUpNoVerify(t *testing.T) {
 			held[key] = lock(t, here, key)
 		}
 		net.stop(func(p uint32, op string) bool { return p%2 == 0 && op == "verify" })
-		time.Sleep(12 * time.Second) // T is 10 s: what was not verified would be lost
+		time.Sleep(12 * time.Second) // T is 10 s: a hold that was not verified would be lost
 		nothingLost(t, held, partitions)
 		net.stop(nil)
 		for _, l := range held {
@@ -88,7 +88,7 @@ func TestADeadServerHoldsUpNoVerify(t *testing.T) {
 	})
 }
 
-// What is given back at servers that answer is free for others at once.
+// A key that is given back at a server that answers is free for others at once.
 func TestADeadServerHoldsUpNoReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		net := &faulty{Arbiter: a}

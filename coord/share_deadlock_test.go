@@ -53,8 +53,8 @@ func TestDeadlock_NoneByOneThatLeftItsFlight(t *testing.T) {
 	}
 }
 
-// A circle is found through the caller that began a flight, one that has joined it, and one that
-// waits in a flight that this one waits for.
+// A circle is found through the caller that began a flight, and through one that has joined it. It
+// is found also through one that waits in a flight that this one waits for.
 func TestDeadlock_ThroughAFlight(t *testing.T) {
 	for _, x := range []struct {
 		name          string

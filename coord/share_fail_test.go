@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// silent is a store of which one operation does not answer.
+// silent is a store with an operation that does not answer.
 type silent struct {
 	coord.ShareStore
 	get, put bool

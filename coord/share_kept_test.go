@@ -89,8 +89,8 @@ func TestAKeptErrorReplacesAResult(t *testing.T) {
 	})
 }
 
-// Whether the store answers decides whether an error is kept, and not what it says: the row of
-// before is gone in either case.
+// The store's answer decides only whether an error is kept. Callers get the error in either case:
+// the row of before is gone.
 func TestAnErrorThatCouldNotBeKeptReplacesAResult(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)
@@ -177,7 +177,8 @@ func testUnshare(t *testing.T, a, b fallback.Arbiter) {
 	}
 }
 
-// A run that was under way may have seen what has changed since: its callers get it, and no others.
+// A run that was under way may have seen data that has changed since: its callers get its result,
+// and no others.
 func TestUnshareWhileFnRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -22,7 +22,8 @@ func TestRefreshAhead(t *testing.T) {
 	t.Fatal("not refreshed before its end, or only just")
 }
 
-// refreshesAhead reports whether a value was refreshed early enough to see what happens meanwhile.
+// refreshesAhead reports whether a value was refreshed early enough to check the calls during the
+// refresh.
 func refreshesAhead(t *testing.T) (seen bool) {
 	t.Helper()
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

@@ -269,7 +269,7 @@ func TestTheOneWhoStartedMayLeave(t *testing.T) {
 			t.Errorf("fn ran %d times", runs.Load())
 		}
 
-		// All leave: fn's context ends, and what it returns is stored all the same.
+		// All leave: fn's context ends, and its result is stored all the same.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		ended := make(chan error, 1)
@@ -350,7 +350,7 @@ func TestBadSharing(t *testing.T) {
 	})
 }
 
-// rates is what one run gets for all.
+// rates is the result of one run for all.
 type rates struct{ EUR, JPY float64 }
 
 func ExampleShare() {

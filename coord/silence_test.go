@@ -20,9 +20,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// An arbiter of which a part does not answer.
+// An arbiter with a part that does not answer.
 
-// sick is an arbiter of which one partition takes no releases.
+// sick is an arbiter with a partition that takes no releases.
 type sick struct {
 	fallback.Arbiter
 	part atomic.Int64
@@ -342,12 +342,12 @@ func TestSession_OutlivesAnOutageOf25Seconds(t *testing.T) {
 	}
 }
 
-// A session is renewed by a server that has just taken over if so much of it is left that the one
-// before is silent when it expires there: a second, by default.
+// A server that has just taken over renews a session if enough of it is left: the server before
+// must be silent when it expires there. That is a second, by default.
 func TestSession_IsRenewedInTimeAtAnotherServer(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
-		failover, answers time.Duration // after the last renewal, of which the lease is 9 s
+		failover, answers time.Duration // after the last renewal; its lease is 9 s
 		lives             bool
 	}{
 		{"1.4 s are left", 7400 * time.Millisecond, 7400 * time.Millisecond, true},

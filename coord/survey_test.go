@@ -10,15 +10,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// race is whether this is a build that takes longer than what is measured.
+// race is true in a build that is too slow for the measurement.
 var race bool
 
 // shortHold is for how long a walk over a million keys may have a partition's mutex at a time.
 const shortHold = time.Millisecond
 
-// What looks at all keys has the mutex of a partition with a million of them for less than a
-// millisecond at a time, in the processor's time of its thread: what the machine does beside it
-// does not count.
+// A walk over all keys has the mutex of a partition with a million of them for less than a
+// millisecond at a time. That is the processor's time of its thread: the machine's other work does
+// not count.
 func TestSurvey_AMillionKeys(t *testing.T) {
 	takes.Seconds(t)
 	if race {

@@ -41,8 +41,8 @@ func (n *lateSpace) Verify(ctx context.Context, reads []fallback.Read) []fallbac
 	return n.Namespace.Verify(ctx, reads)
 }
 
-// After a failover all partitions are looked at. What was answered is not asked for again because
-// something else was late.
+// After a failover all partitions are looked at. An answered partition is not asked for again
+// because another one was late.
 func TestASweepKeepsWhatWasAnswered(t *testing.T) {
 	const partitions = 4096
 	bubble(t, func(t *testing.T, a *fallback.Memory) {

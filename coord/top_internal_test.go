@@ -66,8 +66,8 @@ func beside(t *testing.T, answer func(question) reply) *Coordinator {
 	return c
 }
 
-// A node had no room for a key in its answer, and does not answer about that once more: what it has
-// told stays, and More says that there is another one.
+// A node had no room for a key in its answer, and does not answer about that once more: the key
+// that it has told stays, and More says that there is another one.
 func TestTop_ANodeThatAnswersTheFirstQuestionOnly(t *testing.T) {
 	node := Process{Name: "other", ID: "other/1", Session: "other"}
 	a, b := keyPart{Key: []byte("a"), Locked: true, Fence: 7, Held: 2}, keyPart{Key: []byte("b"), Locked: true, Fence: 8, Held: 1}

@@ -34,8 +34,8 @@ func trials(t *testing.T, c *coord.Coordinator, key string) (refused int) {
 	return refused
 }
 
-// A process keeps a key for its next callers, and not from them: one that tries to read what was
-// just written gets it, and the other way round.
+// A process keeps a key for its next callers, and not from them: one that tries to read a key that
+// was just written gets it, and the other way round.
 func TestTry_WhatThisProcessKeepsIsNotInTheWay(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, &coord.Options{})

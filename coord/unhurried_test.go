@@ -6,9 +6,9 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// unhurried are quick options for tests that commit no faults: what a busy machine does late is not
-// taken for one. With quick ones a stream ends after 0.5 s in which a node has said nothing, a
-// question after 0.3 s, and a session after 3 s.
+// unhurried are quick options for tests that commit no faults: a delay of a busy machine is not
+// taken for one. With quick ones a stream ends after 0.5 s of a node's silence, a question after
+// 0.3 s, and a session after 3 s.
 func unhurried() *coord.Options {
 	o := quick()
 	o.RenewEvery = o.SessionTTL / 4 // all else is as often as there

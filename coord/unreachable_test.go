@@ -49,8 +49,8 @@ func TestTheImpatientGetAKeyWhoseOwnerIsUnreachable(t *testing.T) {
 	}
 }
 
-// A node that is new asks the arbiter until it has streams to the others. What was asked then goes
-// to the owner as soon as there is a stream, and not after RetryEvery.
+// A node that is new asks the arbiter until it has streams to the others. A request of that time
+// goes to the owner as soon as there is a stream, and not after RetryEvery.
 func TestWhatWasAskedBeforeThereWasAStream(t *testing.T) {
 	t.Parallel()
 	o := unhurried()

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// curious is a context of the user's that asks the coordinator something, as one with a mutex of
-// its own may wait for a caller that does.
+// curious is a context of the user's that asks the coordinator something. A context with a mutex of
+// its own may likewise wait for a caller that does.
 type curious struct {
 	context.Context
 	c *coord.Coordinator
@@ -67,8 +67,8 @@ func TestUsersContext_IsAskedWithoutAMutex(t *testing.T) {
 	}
 }
 
-// What a context says when it ends is passed on to the function of Semaphore.Do, with its cause and
-// its deadline.
+// The end of a context is passed on to the function of Semaphore.Do, with its cause and its
+// deadline.
 func TestSemaphoreDo_EndsWithTheCallersContext(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		c := start(t, a, nil)

@@ -51,7 +51,7 @@ func (n *rowCountSpace) ReclaimOwners(ctx context.Context, me string, owned []fa
 	return n.Namespace.ReclaimOwners(ctx, me, owned)
 }
 
-// holdMany locks many keys, most of which other nodes own.
+// holdMany locks many keys; other nodes own most of them.
 func holdMany(t *testing.T, c *coord.Coordinator) (held []coord.Lock) {
 	for i := range 300 {
 		held = append(held, lock(t, c, fmt.Sprint("held ", i)))
@@ -143,8 +143,8 @@ func rowsOf(t *testing.T, a *fallback.Memory) (n int) {
 	return n
 }
 
-// An arbiter that is away for a while is not asked to adopt what owners answer for: as long as
-// there is time, they will again when it is back.
+// An arbiter that is away for a while is not asked to adopt holds that owners answer for: as long
+// as there is time, they will again when it is back.
 func TestAnOutageMakesNobodyAdopt(t *testing.T) {
 	takes.Seconds(t)
 	net := &faulty{Arbiter: fallback.NewMemory()}

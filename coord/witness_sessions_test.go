@@ -49,7 +49,7 @@ func TestSession_IsNotDeadByABackupOfBefore(t *testing.T) {
 	unlock(t, held)
 }
 
-// What a backup lists of sessions that have ended is over when they expire.
+// A session that a backup lists, though it has ended, is over when it expires.
 func TestSession_ThatABackupListsThoughItHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		opts := &coord.Options{Partitions: 1, Handoff: coord.Handoff{Linger: -1}}

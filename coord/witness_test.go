@@ -49,7 +49,7 @@ func TestOlderDataUnderTheSameIdentityIsRefused(t *testing.T) {
 		here, there := start(t, a, opts), start(t, a, opts)
 		turns(t, here, 8)
 		turns(t, there, 8)
-		time.Sleep(time.Second) // what was given back is
+		time.Sleep(time.Second) // released keys are back by now
 		backup := a.Snapshot()
 		held := lock(t, here, "held")
 		before := turns(t, here, 8)
@@ -96,7 +96,7 @@ func TestOlderDataAreNoticedByAHolder(t *testing.T) {
 	})
 }
 
-// What an operator, or the host, may do to a server that goes on running. A snapshot of the machine
+// Acts of an operator, or of the host, on a server that goes on running. A snapshot of the machine
 // is like DEBUG RELOAD NOSAVE: the same process has the data of before.
 func TestBackupRestoredIntoARunningRedisIsRefused(t *testing.T) {
 	takes.Seconds(t)
@@ -154,7 +154,7 @@ func TestOlderDataAreNoticedByTheOnlyTokenSeen(t *testing.T) {
 		here, there := start(t, a, opts), start(t, a, opts)
 		backup := a.Snapshot()
 		turns(t, here, 1)
-		time.Sleep(time.Second) // what was given back is
+		time.Sleep(time.Second) // released keys are back by now
 		held := lock(t, there, "held")
 		a.Rewind(backup)
 
@@ -185,7 +185,7 @@ func TestOlderDataThatNameThisProcessAreNotDemoted(t *testing.T) {
 		l := lock(t, here, "own")
 		me := ns.Verify(ctx, []fallback.Read{{Partition: 0, Keys: []string{"own"}}})[0].Rows[0].Session
 		unlock(t, l)
-		time.Sleep(time.Second) // what was given back is
+		time.Sleep(time.Second) // released keys are back by now
 		got := must(ns.Acquire(ctx, 0, me, fallback.Expect{Epoch: must(ns.Load(ctx, 0)).Epoch}))
 		backup := a.Snapshot()
 		must(ns.Demote(ctx, 0, me, got.Record.Epoch, nil))
