@@ -6,7 +6,7 @@
 // Processes with this package and processes with the real library do not exclude each other, unless
 // the client is that of [NewBoth]: it is for the deployment in between.
 //
-// What differs:
+// Differences:
 //
 //   - The ttl does not limit a lock, which lasts until Release or until it is lost. A lock that is never
 //     released blocks its key as long as its process lives: code that lets locks expire, to limit
@@ -53,14 +53,14 @@ var (
 
 // Options describe the options for the lock. A nil *Options means all defaults.
 type Options struct {
-	// RetryStrategy says how long to wait for a key that is locked: for the sum of its pauses.
+	// RetryStrategy sets how long to wait for a key that is locked: for the sum of its pauses.
 	// Default: not at all.
 	RetryStrategy RetryStrategy
 
-	// Metadata is what Lock.Metadata returns. Default: empty.
+	// Metadata is the value of Lock.Metadata. Default: empty.
 	Metadata string
 
-	// Token is what Lock.Token returns. Default: a random text.
+	// Token is the value of Lock.Token. Default: a random text.
 	Token string
 }
 
@@ -133,7 +133,7 @@ func (c *Client) lock(ctx context.Context, key string, ttl time.Duration, s Retr
 type Lock struct {
 	migrate.Held
 	token, metadata string
-	ttl             atomic.Int64 // what TTL returns as long as the lock is in force
+	ttl             atomic.Int64 // the value of TTL as long as the lock is in force
 }
 
 // Token returns the token of the options, or a random one. It is no fencing token: that is Fence.
@@ -155,7 +155,7 @@ func (l *Lock) TTL(context.Context) (time.Duration, error) {
 }
 
 // Refresh returns nil if the lock is in force, and ErrNotObtained if it is over. It extends
-// nothing, and ttl is what TTL returns from now on. Neither the context nor the options are used.
+// nothing, and TTL returns ttl from now on. Neither the context nor the options are used.
 func (l *Lock) Refresh(_ context.Context, ttl time.Duration, _ *Options) error {
 	if l == nil || l.Context().Err() != nil {
 		return ErrNotObtained

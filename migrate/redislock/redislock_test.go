@@ -36,7 +36,7 @@ type side struct {
 	plain   func(key string) (lock, error) // without options, by the package's function
 	refresh func(l lock, ttl time.Duration) error
 	none    lock
-	lose    func(key string) // what process 0 has
+	lose    func(key string) // process 0 loses the lock of key
 	no      func() backoff
 	linear  func(time.Duration) backoff
 	limit   func(backoff, int) backoff
@@ -84,8 +84,8 @@ func shim(t *testing.T, s *redistest.Server) *side {
 
 const long = 10 * time.Second
 
-// The same calls of the library and of the shim return the same, but for what the package's
-// documentation says.
+// The same calls of the library and of the shim return the same, but for the differences of the
+// package's documentation.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
 		"a lock's life": {Do: func(t *testing.T, s *side) {
@@ -189,7 +189,7 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	}, library, shim)
 }
 
-// over releases the lock, and does what can be done with one that is over.
+// over releases the lock, and calls the methods of a lock that is over.
 func (s *side) over(t *testing.T, l lock) {
 	s.Add("Release", l.Release(t.Context()))
 	s.Add("Release again", l.Release(t.Context()))

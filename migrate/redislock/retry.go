@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A RetryStrategy says how long to wait for a key that is locked.
+// A RetryStrategy sets how long to wait for a key that is locked.
 type RetryStrategy interface {
 	// NextBackoff returns the next pause. A pause of less than 1 ns ends the wait.
 	NextBackoff() time.Duration

@@ -6,7 +6,7 @@
 // Processes with this package and processes with the real library do not exclude each other, unless
 // the Redsync is that of [NewBoth]: it is for the deployment in between.
 //
-// What differs:
+// Differences:
 //
 //   - The expiry does not limit a lock, which lasts until Unlock or until it is lost. A lock that is never
 //     unlocked blocks its key as long as its process lives: code that lets locks expire, to limit
@@ -88,7 +88,7 @@ func (f OptionFunc) Apply(mutex *Mutex) { f(mutex) }
 // A DelayFunc returns the time between two tries. tries is the number of those that were made.
 type DelayFunc func(tries int) time.Duration
 
-// WithExpiry sets what Until is away by. Default: 8 s.
+// WithExpiry sets the time until Until. Default: 8 s.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.expiry = expiry })
 }
@@ -106,7 +106,7 @@ func WithRetryDelayFunc(delayFunc DelayFunc) Option {
 	return OptionFunc(func(m *Mutex) { m.delay = delayFunc })
 }
 
-// WithGenValueFunc sets the function that makes what Value returns. Default: a random text.
+// WithGenValueFunc sets the function that makes the value of Value. Default: a random text.
 func WithGenValueFunc(genValueFunc func() (string, error)) Option {
 	return OptionFunc(func(m *Mutex) { m.genValue = genValueFunc })
 }

@@ -47,7 +47,7 @@ type settings struct {
 type side struct {
 	shimtest.Log
 	mutex func(process int, x settings) mutex // of the key k
-	lose  func()                              // what process 0 has
+	lose  func()                              // process 0 loses the lock
 }
 
 func library(t *testing.T, s *redistest.Server) *side {
@@ -118,8 +118,8 @@ var errValue = errors.New("no value")
 // After returns a delay that is always the same.
 func after(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
 
-// The same calls of the library and of the shim return the same, but for what the package's
-// documentation says.
+// The same calls of the library and of the shim return the same, but for the differences of the
+// package's documentation.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
 		"a lock's life": {Do: func(t *testing.T, s *side) {
@@ -242,7 +242,7 @@ func (s *side) extend(t *testing.T, m mutex) {
 	s.Add("ExtendContext", ok, err, m.Until().After(time.Now()))
 }
 
-// Over unlocks the mutex, and does what can be done with one that is over.
+// over unlocks the mutex, and calls the methods of one that is over.
 func (s *side) over(m mutex) {
 	for range 2 {
 		ok, err := m.Unlock()
@@ -254,7 +254,7 @@ func (s *side) over(m mutex) {
 	s.Add("Extend", ok, err)
 }
 
-// What Unlock and Held say of a lost lock is coord's as well.
+// The errors of Unlock and Held for a lost lock are coord's as well.
 func TestMutex_Held(t *testing.T) {
 	nodes := shimtest.Nodes(t, redistest.Start(t), "h")
 	m := redsync.New(nodes[0]).NewMutex("k")

@@ -6,14 +6,14 @@
 // Processes with this package and processes with the real library do not exclude each other, unless
 // the locker is that of [NewBoth]: it is for the deployment in between.
 //
-// What differs:
+// Differences:
 //
 //   - The context of a lock has a cause: one that Is [coord.ErrLost] if the lock was lost.
 //   - A lock is renewed with its process's session, and not by itself. A crashed process blocks its keys until
 //     its session lapses (3.1 s in a cluster, 10 s without), and not for KeyValidity.
-//   - A CancelFunc does not wait until the key is free, and its process keeps the key for its next callers, for
-//     5 ms or until it is asked for it. So TryWithContext of another process may find it locked. A negative Linger
-//     of [coord.Handoff] leaves only the time that the release takes.
+//   - A CancelFunc does not wait until the key is free. Its process keeps the key for its next
+//     callers, for 5 ms or until it is asked for it. So TryWithContext of another process may find
+//     it locked. A negative Linger of [coord.Handoff] leaves only the time that the release takes.
 //   - Waiting callers get the key in the order of arrival.
 //   - Close does not end locks, nor the coordinator: close that after the locker. A caller that waits, or comes
 //     later, gets [ErrLockerClosed].
@@ -150,7 +150,8 @@ func (m *locker) isClosed() bool {
 	}
 }
 
-// section returns the context of a lock, and what unlocks. The lock ends with ctx, too.
+// section returns the context of a lock, and the function that unlocks it. The lock ends with ctx,
+// too.
 func section(ctx context.Context, l migrate.Held) (context.Context, context.CancelFunc, error) {
 	own := context.WithValue(l.Context(), lockKey{}, l) // which has the values of ctx
 	timed, end := own, func() {}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 type side struct {
 	shimtest.Log
 	processes [2]rueidislock.Locker // the library's have its methods
-	lose      func()                // what process 0 has
+	lose      func()                // process 0 loses the lock
 }
 
 func library(t *testing.T, s *redistest.Server) *side {
@@ -62,8 +62,8 @@ func shim(t *testing.T, s *redistest.Server) *side {
 
 type valueKey struct{}
 
-// The same calls of the library and of the shim return the same, but for what the package's
-// documentation says.
+// The same calls of the library and of the shim return the same, but for the differences of the
+// package's documentation.
 func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	shimtest.Run(t, map[string]shimtest.Scenario[*side]{
 		"a lock's life": {Do: func(t *testing.T, s *side) {
@@ -177,7 +177,8 @@ func TestShim_DoesWhatTheLibraryDoes(t *testing.T) {
 	}, library, shim)
 }
 
-// What the library has not: a token, a cause, and an answer where a caller would wait for itself.
+// The shim's additions to the library: a token, a cause, and an answer where a caller would wait
+// for itself.
 func TestWithContext(t *testing.T) {
 	c := coordtest.Start(t, fallback.NewMemory(), nil)
 	l, err := rueidislock.NewLocker(c)

@@ -27,7 +27,7 @@ func OneKey(b *migrate.Both, library string) {
 	}
 }
 
-// source is what locks with locks of type L.
+// source is a Locks with locks of type L.
 type source[L migrate.Held] struct {
 	of interface {
 		Lock(ctx context.Context, key string) (L, error)

@@ -40,10 +40,10 @@ func Nodes(t *testing.T, s *redistest.Server, namespace string) [2]*coord.Coordi
 func Close(c *coord.Coordinator) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = c.Close(ctx) // says what was lost
+	_ = c.Close(ctx) // returns an error with the lost locks
 }
 
-// A Log has what the calls of a scenario returned, a line each.
+// A Log has the results of the calls of a scenario, a line each.
 type Log struct {
 	Errors map[string]error                // by name: those of the library, or the shim's of the same names
 	Types  map[string]func(err error) bool // by name: reports whether an error is of the type
@@ -86,7 +86,7 @@ func (l *Log) name(err error) string {
 	return strings.Join(names, ", ")
 }
 
-// A Scenario makes the same calls of the library and of the shim, and adds what they return to the
+// A Scenario makes the same calls of the library and of the shim, and adds their results to the
 // side's Log.
 type Scenario[S any] struct {
 	Do      func(t *testing.T, side S)
@@ -124,7 +124,7 @@ func Remove(t *testing.T, client *redis.Client, key string) {
 	}
 }
 
-// compare compares what the library and the shim did. Where the shim differs, differs has its
+// compare compares the logs of the library and of the shim. Where the shim differs, differs has its
 // lines, and the library's must be others.
 func compare(t *testing.T, library, shim *Log, differs []string) {
 	t.Helper()
