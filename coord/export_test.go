@@ -55,7 +55,7 @@ func Owe(c *Coordinator, key string) {
 // Drained makes c a node that is drained, which the ring does not know yet.
 func Drained(c *Coordinator) { c.cluster.self.draining.Store(true) }
 
-// Guards reports whether c is going to say that a session is dead, if it is silent.
+// Guards reports whether c is going to report a session as dead, if it is silent.
 func Guards(c *Coordinator, session string) bool {
 	g := c.sessions.current().guarded
 	g.mu.Lock()

@@ -177,7 +177,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzMessages: anybody may send messages. They are hints, and none of them takes a lock away.
+// FuzzMessages: any process may send messages. They are hints, and none of them takes a lock away.
 func FuzzMessages(f *testing.F) {
 	c, err := New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {

@@ -99,7 +99,7 @@ func TestGoexit_LargerBlock(t *testing.T) {
 				t.Error("no block was asked for")
 			}
 			release(t, one, more)
-			time.Sleep(5 * time.Second) // the blocks are given back, and nobody wants them any more
+			time.Sleep(5 * time.Second) // the blocks are given back, and no caller wants them any more
 		}
 		if n := coord.Keys(c); n > 0 {
 			t.Errorf("%d keys are left", n)

@@ -35,7 +35,7 @@ func (l liar) say(to *Coordinator, text string) {
 	}
 }
 
-// freed says that a hold was released at the arbiter.
+// freed sends the message that a hold was released at the arbiter.
 func (l liar) freed(to *Coordinator, key string, id fallback.Identity) {
 	l.t.Helper()
 	l.say(to, fmt.Sprintf("f%s %d %s", id.Session, id.Request, key))

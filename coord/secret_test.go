@@ -166,7 +166,8 @@ func TestProtectionOfStreams(t *testing.T) {
 	}
 }
 
-// Where the gossip has keys of its own the secret protects nothing, and whoever rotates it is told.
+// Where the gossip has keys of its own the secret protects nothing, and its rotation returns an
+// error.
 func TestRotateSecret_BesideGossipKeys(t *testing.T) {
 	t.Parallel()
 	o := small()

@@ -56,7 +56,7 @@ func TestStoresThatDoNotAnswer(t *testing.T) {
 	})
 }
 
-// Whether there is a value beside an error can be told by the error.
+// The error tells whether there is a value beside it.
 func TestAValueBesideAnError(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fallback.Memory) {
 		f := &faulty{Arbiter: a}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// plan says which member has which shard: by shard, the member's ID.
+// plan is the division of the shards: by shard, the member's ID.
 type plan []string
 
 // of returns the shards of a member.

@@ -98,7 +98,7 @@ func (q *Queue[T]) Waiting() int { return int(q.waiting) }
 // Turns returns the number of turns that began under the hold, or since it was recalled.
 func (q *Queue[T]) Turns() int { return q.turns }
 
-// Recalled tells whether another process has asked for the key under this hold.
+// Recalled reports whether another process has asked for the key under this hold.
 func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
 
 // RecalledFor returns for how long another process has asked for the key under this hold, 0 if none
@@ -169,7 +169,7 @@ func (q *Queue[T]) Drain(drop func(*Waiter[T]) bool, each func(*Waiter[T])) {
 	}
 }
 
-// Any tells whether any waiter satisfies f.
+// Any reports whether any waiter satisfies f.
 func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 	for w := q.first; w != nil; w = w.next {
 		if f(w) {
@@ -194,7 +194,7 @@ func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 }
 
 // Take gives the queue a hold with the tokens from first to first+n-1, and the first waiter the
-// turn. contended says that another process waits already. If there is no waiter, or a hold
+// turn. contended is true if another process waits already. If there is no waiter, or a hold
 // already, it returns nil and does not take this one: the caller gives it back. So a grant and "a
 // waiter exists" are one step (rule 11).
 func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
@@ -290,7 +290,7 @@ func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 	return nil, Keep
 }
 
-// exhausted tells whether the quantum is used up.
+// exhausted reports whether the quantum is used up.
 func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
 	if !q.Recalled() || !guard.Quantum {
 		return false
@@ -298,7 +298,7 @@ func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
 	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
 }
 
-// Recall says that another process waits for the key. A lingering hold is to be given back at
+// Recall notes that another process waits for the key. A lingering hold is to be given back at
 // once; one in use when Done says so: after the running turn if no waiter is left, else at the end
 // of the quantum, which counts from the first recall under the hold.
 func (q *Queue[T]) Recall(now time.Time) Next {

@@ -12,7 +12,7 @@
 //
 // # Once, and not twice
 //
-// That the function is about to run is stored before it does, and that it has run when it has
+// The store gets a record of the function's start before it runs, and one of its end when it has
 // returned. If the process dies in between, it is not known whether the function has done its work:
 // a later call gets [ErrUnknown], and the application, or a human, has to find out. No store beside
 // the data can do better. Where the work is one transaction of an SQL database, package fence can:

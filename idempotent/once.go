@@ -93,9 +93,8 @@ func Once(ctx context.Context, locks *coord.Coordinator, store Store, id string,
 //
 // After any other error of fn a later call runs it again, so it must not have done work that may
 // not be repeated. If fn itself does not know whether it has done its work, it returns an error
-// that Is [ErrUnknown]: later calls get ErrUnknown. So they do if fn has panicked, and if the
-// process has died in between. So they do also if the record of the end could not be stored, which
-// is logged.
+// that Is [ErrUnknown]: later calls get ErrUnknown. They get it also if fn has panicked, the
+// process has died in between, or the record of the end could not be stored (logged).
 //
 // fn's context ends with ctx, and when the lock is lost, with a cause that Is [coord.ErrLost]; fn
 // must heed it. If the lock was lost and another process has executed the ID since, the error Is

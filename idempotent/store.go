@@ -7,9 +7,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// A Store keeps records of executions, so that all processes find them. It does not read them. How
-// long an answer is remembered over crashes depends on it alone: a store that forgets records early
-// lets requests be executed again. Package middleware/storetest checks implementations.
+// A Store keeps records of executions, so that all processes find them. It does not read them. The
+// memory of an answer over crashes depends on it alone: a store that forgets records early lets
+// requests be executed again. Package middleware/storetest checks implementations.
 //
 // Keys are ASCII, of 43 bytes. All methods are safe for concurrent use; they block until they are
 // done, or, if the store can, until ctx ends, and then return an error: the operation may have been

@@ -52,7 +52,7 @@ const perRecord = 128
 
 func (r *memoryRecord) size() int64 { return int64(len(r.key)+len(r.data)) + perRecord }
 
-// errRecordTooLarge says that a record cannot be stored whatever is evicted.
+// errRecordTooLarge is the error for a record that does not fit, whatever is evicted.
 var errRecordTooLarge = errors.New("idempotent: the record is larger than MemoryStoreOptions.MaxBytes")
 
 // NewMemoryStore returns an empty store.
@@ -134,7 +134,7 @@ func (s *MemoryStore) remove(r *memoryRecord) {
 	s.bytes -= r.size()
 }
 
-// errTTL says that nothing can be stored for so long.
+// errTTL returns the error for a ttl that is not positive.
 func errTTL(ttl time.Duration) error {
 	return fmt.Errorf("idempotent: a record cannot be stored for %v", ttl)
 }

@@ -2,7 +2,7 @@
 //
 // A lock alone does not do that. A process with a slow clock comes when the job is over and the
 // lock is free, and runs it again. So the slot is kept, and not only the lock: a record at the
-// arbiter, or in Options.Store, says which tick was run last.
+// arbiter, or in Options.Store, has the tick that was run last.
 //
 // One tick's journey: each process waits for the time of the tick by its own clock, and locks the
 // job's key. The first one reads the record, finds that the tick was not run, writes that it runs

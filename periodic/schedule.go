@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A Schedule says when ticks are. It is the interface of that name of github.com/robfig/cron/v3, so
-// its parser makes one of a crontab's line. All processes must have the same. Run asks for times in
-// time.Local: with a line that has no CRON_TZ all processes must have the same time zone, too. Else
-// a daily job runs once for each zone.
+// A Schedule gives the times of ticks. It is the interface of that name of
+// github.com/robfig/cron/v3, so its parser makes one of a crontab's line. All processes must have
+// the same. Run asks for times in time.Local: with a line that has no CRON_TZ all processes must
+// have the same time zone, too. Else a daily job runs once for each zone.
 type Schedule interface {
 	// Next returns the first tick after t, or the zero time if there is none. [Run] ends with an
 	// error if it is not after t.
@@ -46,8 +46,8 @@ type local struct {
 	wrong *error // set to the fault of the schedule, which has no more ticks then
 }
 
-// in returns the schedule as one of the location, and where it tells why it ends. One of [Every] is
-// the same in all locations.
+// in returns the schedule as one of the location, and a pointer to the error of its end. One of
+// [Every] is the same in all locations.
 func in(s Schedule, loc *time.Location) (Schedule, *error) {
 	wrong := new(error)
 	if _, ok := s.(every); ok {

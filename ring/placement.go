@@ -4,10 +4,10 @@
 // the same owners, and a [Placement.Fingerprint] tells two nodes whether they did. It is a hint.
 // The arbiter alone decides which node owns a partition; a wrong ring costs time, never safety.
 //
-// A [Membership] tells which nodes there are; package gossip has one. A node's description of
-// itself reaches all others within a second and is in their next [View] at once. When the set of
-// active nodes has not changed for a while (Options.Debounce), each node computes the Placement
-// anew. The next View has it, too.
+// A [Membership] lists the nodes; package gossip has one. A node's description of itself reaches
+// all others within a second and is in their next [View] at once. When the set of active nodes has
+// not changed for a while (Options.Debounce), each node computes the Placement anew. The next View
+// has it, too.
 package ring
 
 import (

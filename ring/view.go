@@ -174,8 +174,8 @@ func (v *View) Fingerprint() uint64 { return v.placement.fingerprint }
 // looked for others.
 func (v *View) Settled() time.Time { return v.settled }
 
-// Stable tells whether the placement is that of the nodes that are Active now. If not, another one
-// follows within MaxDebounce, or the change is undone before: no time to hand partitions over.
+// Stable reports whether the placement is that of the nodes that are Active now. If not, another
+// one follows within MaxDebounce, or the change is undone before: no time to hand partitions over.
 func (v *View) Stable() bool { return v.stable }
 
 // Replaced returns a channel that is closed as soon as there is a newer View, whatever is new in

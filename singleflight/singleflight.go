@@ -117,7 +117,7 @@ func (g *Group[K, V]) remove(f *flight[K, V]) {
 	}
 }
 
-// endOf says why ctx has ended: a custom cause alone would not match ctx.Err().
+// endOf returns the reason for ctx's end: a custom cause alone would not match ctx.Err().
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -67,10 +67,10 @@ func (q *Counter) Enter(key string, most int) bool {
 // Leave undoes Enter.
 func (q *Counter) Leave(key string) { q.change(key, -1, 0) }
 
-// Begin says that a request waits no more, as it has its turn.
+// Begin counts a request as begun: it waits no more, as it has its turn.
 func (q *Counter) Begin(key string) { q.change(key, -1, +1) }
 
-// End says that a request is over that has begun.
+// End removes a request that has begun from the count.
 func (q *Counter) End(key string) { q.change(key, 0, -1) }
 
 // change adds to a key's numbers if its requests are counted.

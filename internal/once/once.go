@@ -167,7 +167,7 @@ func (m *Machine) load(ctx context.Context, key string) (Record, error) {
 	return Decode(b)
 }
 
-// Put stores the job's record. That its caller has gone does not matter to it.
+// Put stores the job's record. The end of ctx does not stop it.
 func (m *Machine) Put(ctx context.Context, l coord.Lock, key string, record []byte) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.StoreTimeout)
 	defer cancel()

@@ -39,7 +39,7 @@ type Record struct {
 // version begins a record. Another one is not understood, and its job not executed.
 const version = 1
 
-// ErrRecord says that the stored bytes are not a record, or one of another version.
+// ErrRecord is the error for stored bytes that are no record, or one of another version.
 var ErrRecord = errors.New("the stored record cannot be read")
 
 // Encode begins a record: version, state, room for the print. The payload is to be appended.
