@@ -21,9 +21,9 @@ type ahead struct {
 	ended chan struct{} // closed when no goroutine reads ahead any more; nil: there was none
 	stop  atomic.Bool   // the goroutine is to end
 
-	mu   sync.Mutex // protects what follows
+	mu   sync.Mutex // protects the fields below
 	buf  []byte
-	err  error // what comes after buf; nil: body
+	err  error // follows buf; nil: body
 	over func(error)
 }
 
@@ -166,8 +166,8 @@ func (a *ahead) finish(err error) {
 	}
 }
 
-// hangUp ends a Read that is under way: none may be left when the handler has returned. What is on
-// its way is let in for a moment, or the client might not see the answer.
+// hangUp ends a Read that is under way: none may be left when the handler has returned. It lets in
+// bytes on their way for a moment, or the client might not see the answer.
 func (a *ahead) hangUp(w http.ResponseWriter) {
 	a.stop.Store(true)
 	select {
@@ -202,7 +202,7 @@ func (a *ahead) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads what is there, and reports whether anything is.
+// read reads buffered bytes, and reports whether it has bytes or an error.
 func (a *ahead) read(p []byte) (n int, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

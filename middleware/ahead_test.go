@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// What is read ahead of the handler is what the handler reads, whatever length was announced.
+// The handler reads all bytes that were read ahead, whatever length was announced.
 func TestBodiesThatAreReadAhead(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 6<<10) // 96 KiB
 	broken := errors.New("broken")
@@ -71,7 +71,7 @@ func TestBodiesThatAreReadAhead(t *testing.T) {
 	}
 }
 
-// closing tells what was done to it.
+// closing notes reads and a Close.
 type closing struct {
 	io.Reader
 	touched, closed bool

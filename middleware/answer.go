@@ -12,11 +12,11 @@ import (
 // is made.
 type answer struct {
 	status  int
-	header  http.Header // what the handler set or changed
+	header  http.Header // set or changed by the handler
 	removed []string    // headers that had been set around the handler and that it removed
 	body    []byte
 	trailer http.Header // with http.TrailerPrefix where the handler used that
-	vary    []variant   // what a request must have to get it
+	vary    []variant   // headers that a request must have to get it
 }
 
 // write answers another request with it. Headers that were set for that request around the

@@ -56,7 +56,7 @@ func BenchmarkSerialize(b *testing.B) {
 	}
 }
 
-// pool spares the bare proxy what Route spares, too.
+// pool spares the bare proxy the allocations that Route spares, too.
 type pool struct{ sync.Pool }
 
 func (p *pool) Get() []byte {

@@ -26,8 +26,8 @@ type node struct {
 	dials atomic.Int32
 }
 
-// cluster starts nodes that serve what handler makes for each of them, and waits until they have
-// shared out the partitions.
+// cluster starts nodes with a handler each, made by handler, and waits until they have shared out
+// the partitions.
 func cluster(t testing.TB, n int, handler func(*node) http.Handler) []*node {
 	t.Helper()
 	return clusterOf(t, n, serve, handler)
@@ -52,7 +52,7 @@ func clusterOf(t testing.TB, n int, serve func(testing.TB, http.Handler) *httpte
 		client := x.Client().Transport.(*http.Transport)
 		x.tr.TLSClientConfig = client.TLSClientConfig.Clone()
 		x.c = start(t, a, &coord.Options{
-			// What a busy machine does late is not taken for a fault.
+			// A busy machine's delays are not taken for faults.
 			SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second, Partitions: partitions,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start,

@@ -15,7 +15,7 @@ import (
 // got by TLS, and forwarded ones, apart). A request that finds a run in progress gets its status,
 // header, body and trailers. Nothing is kept after a run: this is not a cache.
 //
-// # What is the same
+// # Equal requests
 //
 // Requests with the same key (a nil KeyFunc: all), method, scheme, host, path, query, pattern,
 // server and client certificate, and the same headers. Left out are headers that identify a single
@@ -24,19 +24,19 @@ import (
 // has the list. So a handler with an answer that depends on the client's address needs the address
 // in its key.
 //
-// Users are told apart by what the request has when it gets here. Where a middleware further out
-// takes a credential off it, and keeps the user in the context, let the key have the user, or all
-// users get one user's answer.
+// Coalesce tells users apart by the request as it gets here. A middleware further out may take the
+// credential off it, and keep the user in the context. Then put the user into the key, or all users
+// get one user's answer.
 //
 // All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that
 // answer differently need different keys, or a Coalesce each.
 //
-// Requests with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache
-// or no-store in Cache-Control or Pragma pass untouched, as do all other methods, and requests with
-// the key [ErrSkip]. Clients that must see what they have just written say no-cache: a run may have
+// All other methods pass untouched, and requests with the key [ErrSkip]. So do requests with a
+// body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or no-store in
+// Cache-Control or Pragma. Clients that must see their own last writes say no-cache: a run may have
 // begun before some of its requests came.
 //
-// # What is not shared
+// # Answers that are not shared
 //
 // An answer with Set-Cookie, with private or no-store in Cache-Control, with "*" in Vary, with
 // status 101, or larger than CoalesceOptions.MaxAnswer; one that is flushed before its end; a
@@ -49,16 +49,16 @@ import (
 // # The run
 //
 // Its context has the values of the first request's. It is cancelled when all clients that wait for
-// it have gone, with [singleflight.ErrAbandoned] as the cause, and, once the answer is not to be
-// shared, when the first one has. The answer is held back until the handler returns; no slow client
-// makes another one wait. 1xx responses and the deadlines of [http.ResponseController] are for the
-// first request; [http.Pusher] and [io.ReaderFrom] are not there. The handler runs in the first
-// request's goroutine; a panic goes on to the server of that.
+// it have gone, with [singleflight.ErrAbandoned] as the cause. Once the answer is not to be shared,
+// it is cancelled when the first client has gone. The answer is held back until the handler
+// returns; no slow client makes another one wait. 1xx responses and the deadlines of
+// [http.ResponseController] are for the first request; [http.Pusher] and [io.ReaderFrom] are not
+// there. The handler runs in the first request's goroutine; a panic goes on to the server of that.
 //
-// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler] or, if a limit of
-// its own context ended the wait, answered with 503. One without a usable key is answered with 400.
-// Headers that were set around Coalesce stay each request's own, but for those that the handler
-// changed.
+// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler]. If a limit of its
+// own context ended the wait, it is answered with 503. One without a usable key is answered with
+// 400. Headers that were set around Coalesce stay each request's own, but for those that the
+// handler changed.
 //
 // c is for CoalesceOptions.Lock, and may be nil without. It panics if the options make no sense.
 func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handler {
@@ -90,7 +90,7 @@ func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(htt
 	}
 }
 
-// A coalescer is what the handlers in one Coalesce share.
+// A coalescer is the state that the handlers in one Coalesce share.
 type coalescer struct {
 	key  KeyFunc
 	opts CoalesceOptions

@@ -130,7 +130,7 @@ func TestCoalesceVary(t *testing.T) {
 	release := make(chan struct{})
 	f := coalesced(t, nil, middleware.CoalesceOptions{}, func(n int64, w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "X-Other, accept-language")
-		r.Header.Del("Accept-Language") // what a handler does to its request is of no account
+		r.Header.Del("Accept-Language") // a handler's changes to its request are of no account
 		<-release
 		fmt.Fprint(w, n)
 	})
@@ -187,8 +187,7 @@ func TestCoalesceEarlyHints(t *testing.T) {
 }
 
 // Many users ask for the same at the same time, told apart by a token, a cookie or another header.
-// Each must get what is its own, and some of what is shared by those of the same user has to be
-// shared.
+// Each must get its own answer, and some requests of the same user have to share a run.
 func TestCoalesceUserNeverGetsAnothersAnswer(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64

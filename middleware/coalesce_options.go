@@ -25,8 +25,8 @@ type CoalesceOptions struct {
 	// memory, once for all. Default 1 MiB. Negative: only answers without a body are shared.
 	MaxAnswer int
 
-	// Lock makes each run hold the key's lock, as with [Serialize], so that the processes of the
-	// namespace run the handler one after another, also without [Route]: for handlers that fill a
+	// Lock makes each run hold the key's lock, as with [Serialize]. The processes of the namespace
+	// then run the handler one after another, also without [Route]. It is for handlers that fill a
 	// cache where the next one finds the answer. Default: no lock.
 	Lock bool
 
@@ -34,8 +34,8 @@ type CoalesceOptions struct {
 	// may be called concurrently. Nil: not.
 	Observe func(r *http.Request, how Coalesced)
 
-	// RetryAfter is what clients are told that were not answered in time, in whole seconds, rounded
-	// up. Default 1 s. Negative: nothing.
+	// RetryAfter is the Retry-After of answers to clients that were not answered in time, in whole
+	// seconds, rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default

@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// A run is one run of the handler, for which others may wait.
+// A run is one run of the handler; other requests may wait for it.
 type run struct {
 	ctx    context.Context // the handler's
 	cancel context.CancelCauseFunc
 
-	settled chan struct{} // closed once it is known what the others get
+	settled chan struct{} // closed once the others' answer is known
 	mu      sync.Mutex
 	known   bool    // settled is closed; guarded by mu
 	answer  *answer // nil: nothing, they run the handler themselves; not written after settled is closed
@@ -45,7 +45,7 @@ func (l *leading) Value(key any) any {
 	return l.Context.Value(key)
 }
 
-// await is the run's flight: it ends when it is known what the others get, or when none of them is
+// await is the run's flight: it ends when the others' answer is known, or when none of them is
 // left.
 func (x *run) await(flight context.Context) (*answer, error) {
 	select {
@@ -57,7 +57,7 @@ func (x *run) await(flight context.Context) (*answer, error) {
 	}
 }
 
-// settle says what the others get. The first call counts.
+// settle sets the answer for the others; nil: none. The first call counts.
 func (x *run) settle(a *answer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

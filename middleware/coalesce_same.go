@@ -14,15 +14,15 @@ func coalesces(r *http.Request) bool {
 		!directive(r.Header["Cache-Control"], "no-cache", "no-store") && !directive(r.Header["Pragma"], "no-cache")
 }
 
-// An identity is what two requests must have in common to share a run.
+// An identity is the part of a request that all requests of one run have in common.
 type identity struct {
 	// server is the one that the requests came to: another one may be for other users.
 	server *http.Server
-	digest [sha256.Size]byte // because what goes into it may be long, and secret
+	digest [sha256.Size]byte // because its input may be long, and secret
 }
 
-// harmless are the headers that identify a single request or its way, and on which no answer
-// depends. docs/http.md has the same list.
+// harmless are the headers that identify a single request or its way; no answer depends on them.
+// docs/http.md has the same list.
 var harmless = setOf(
 	// IDs of requests and of their traces
 	"B3", "Cf-Ray", "Request-Id", "Sentry-Trace", "Traceparent", "Tracestate", "Uber-Trace-Id", "X-Amz-Cf-Id", "X-Amzn-Trace-Id",
@@ -58,7 +58,7 @@ func (h *coalescer) identify(r *http.Request, key string) identity {
 	if !h.opts.AcrossTargets {
 		d.add(r.Host)
 		d.addAll(r.Header["X-Forwarded-Host"])
-		d.add(r.RequestURI) // what is outside may have changed the URL, and have told the handler in another way what it was
+		d.add(r.RequestURI) // a handler outside may have changed the URL, and passed on the old one
 		d.add(r.URL.EscapedPath())
 		d.add(r.URL.RawQuery)
 	}

@@ -206,7 +206,7 @@ func TestCoalesceDistinguishes(t *testing.T) {
 	}
 }
 
-// What is outside may give several paths to one handler, and tell it in another way which it was.
+// A handler outside may give several paths to one handler, and pass on the original in another way.
 func TestCoalescePathsThatWereChanged(t *testing.T) {
 	entered, release := make(chan struct{}, 2), make(chan struct{})
 	s := serving(t, tenants(func(h http.Handler) http.Handler {

@@ -154,7 +154,7 @@ func ExampleRoute() {
 		}))))
 		server := &http.Server{Handler: mux}
 		go server.Serve(listener)
-		return c, func() { // requests first, then their locks, then what led to others
+		return c, func() { // requests first, then their locks, then connections to others
 			server.Shutdown(context.Background())
 			c.Close(context.Background())
 			transport.CloseIdleConnections()
@@ -245,7 +245,7 @@ func Example() {
 	stack := func(h http.HandlerFunc) http.Handler { return route(coalesce(idempotent(serialize(h)))) }
 
 	paid := 0
-	mux := http.NewServeMux() // around it: what authenticates
+	mux := http.NewServeMux() // around it: authentication
 	mux.Handle("GET /orders/{id}", stack(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "order %s was paid %d times", r.PathValue("id"), paid)
 	}))
@@ -270,7 +270,7 @@ func Example() {
 }
 
 // The order in which a process ends: no new requests and the end of those that run, then the locks,
-// then what is left.
+// then the rest.
 func Example_shutdown() {
 	locks := newCoordinator()
 	transport := middleware.NewTransport()
@@ -295,7 +295,7 @@ func Example_shutdown() {
 				return
 			}
 			defer conn.Close()
-			stop := context.AfterFunc(ending, func() { conn.Close() }) // ends what reads from it
+			stop := context.AfterFunc(ending, func() { conn.Close() }) // ends its readers
 			defer stop()
 			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
 			io.Copy(io.Discard, conn) // with the lock, until the client or the process ends

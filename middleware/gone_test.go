@@ -166,8 +166,8 @@ func TestOuterLockIsLostWhileARequestWaits(t *testing.T) {
 	}
 }
 
-// A limit of the request's own context ends a run of Coalesce, for which it waits for a lock: the
-// client is there, and told. One that has gone has its request aborted.
+// A limit of the request's own context ends a run of Coalesce that waits for a lock: the client is
+// there, and told. The request of a client that has gone is aborted.
 func TestCoalesce_RequestEndsWhileItsRunWaits(t *testing.T) {
 	t.Parallel()
 	key := middleware.Key("k")

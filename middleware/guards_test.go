@@ -19,9 +19,9 @@ var (
 
 // A guard is a line of the code that a test needs: without it, one of the tests fails.
 type guard struct {
-	what     string // what it is for
+	what     string // its purpose
 	file     string // from this directory
-	old, new string // the text, which is there once, and what stands in its place without the guard
+	old, new string // the text, which is there once, and its replacement without the guard
 	dir      string // of the tests; empty: this one
 	tests    string // with blanks
 }

@@ -21,21 +21,21 @@ type held struct {
 	limit           limit // of the wait for the lock: here to be allocated with the rest
 	holder          holder
 
-	mu       sync.Mutex      // protects what follows; not held while another package is called
+	mu       sync.Mutex      // protects the fields below; not held while another package is called
 	own      context.Context // the lock's, once it was asked for
 	live     context.Context
 	cancel   context.CancelCauseFunc
 	stop     func() bool
 	kept     int  // handlers in KeepLocked that run
-	returned bool // what the middleware has called has returned
+	returned bool // the middleware's next handler has returned
 	over     bool // the lock was given back
 	warned   bool // of a handler that runs on
 }
 
 // A holder is a middleware that holds a lock for a handler.
 type holder interface {
-	// unlocked is called once, with no mutex held, when the lock was given back. err is what Unlock
-	// has returned.
+	// unlocked is called once, with no mutex held, when the lock was given back. err is the error
+	// of Unlock.
 	unlocked(h *held, err error)
 
 	// ranOn is called, with no mutex held, if a handler asks for its lock after that was given
@@ -129,7 +129,7 @@ func (h *held) finish() {
 	h.release()
 }
 
-// handed says that what the middleware has called has returned. It reports whether a handler in
+// handed notes that the middleware's next handler has returned. It reports whether a handler in
 // KeepLocked runs on.
 func (h *held) handed() (runsOn bool) {
 	h.mu.Lock()
@@ -207,8 +207,8 @@ func (h *held) Err() error {
 	return live.Err()
 }
 
-// Value goes by way of live once that is there: the context package looks there for what ends this
-// context.
+// Value goes by way of live once that is there: the context package looks there for the context
+// that ends this one.
 func (h *held) Value(key any) any {
 	if key == (heldKey{}) || key == (locks.Key{}) {
 		return h
@@ -225,7 +225,7 @@ func (h *held) Value(key any) any {
 // Lock returns the lock that [Serialize] or [Idempotent] holds for the request that ctx belongs to,
 // the innermost if there are several. ok is false if there is none: the request's method or a
 // KeyFunc made it pass without. The handler may unlock that of Serialize before it returns; not
-// that of Idempotent, as the next one with the idempotency key would not know what has happened.
+// that of Idempotent, as the next request with the idempotency key would not know the outcome.
 func Lock(ctx context.Context) (l coord.Lock, ok bool) {
 	h, ok := ctx.Value(heldKey{}).(*held)
 	if !ok {

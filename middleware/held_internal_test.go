@@ -33,9 +33,9 @@ type silent struct{}
 func (silent) unlocked(*held, error) {}
 func (silent) ranOn(*held)           {}
 
-// While another package is called, the mutex of a handler's context is free. A lock that is lost
-// may end a context around which that is, with a mutex of package coord held that giving the lock
-// back waits for.
+// While another package is called, the mutex of a handler's context is free. The loss of a lock may
+// end the context that the handler's wraps, with a mutex of package coord held. Giving the lock
+// back waits for that mutex.
 func TestHeld_CallsOthersWithoutItsMutex(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -72,7 +72,7 @@ func TestHeld_CallsOthersWithoutItsMutex(t *testing.T) {
 	}
 }
 
-// late is a context whose time is up, of which its children do not know yet.
+// late is a context whose time is up; its children do not know yet.
 type late struct {
 	context.Context
 	up bool

@@ -68,7 +68,7 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 	if gone(r.Context()) {
 		panic(http.ErrAbortHandler)
 	}
-	if !h.sent { // ReverseProxy does not take what the client wants to upgrade to; the owner has nothing to do with that
+	if !h.sent { // ReverseProxy refuses the upgrade's protocol; the owner has nothing to do with it
 		return false
 	}
 	if errors.Is(h.err, errNoHTTP2) {
@@ -132,9 +132,9 @@ func isDial(err error) bool {
 func rewrite(p *httputil.ProxyRequest) {
 	h := hopOf(p.In.Context())
 	base := h.base
-	// As the client sent it: what was outside of Route will change it again. ReverseProxy has
-	// dropped parameters from the query that cannot be parsed, for backends that are of another
-	// opinion; this one is not.
+	// As the client sent it: the owner's handlers outside of Route will change it again.
+	// ReverseProxy has dropped parameters from the query that cannot be parsed, for backends that
+	// are of another opinion; this one is not.
 	target := asked(p.In)
 	p.Out.URL = &url.URL{
 		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
@@ -142,7 +142,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	}
 	p.Out.Trailer = p.In.Trailer // filled when the body has been read
 	if h.body != nil && p.Out.Body != nil {
-		p.Out.Body = h.body // its Close does what ReverseProxy's does not: HTTP/2 waits for the end of a Read
+		p.Out.Body = h.body // unlike ReverseProxy's, its Close ends a Read: HTTP/2 waits for that
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
@@ -188,8 +188,8 @@ func respond(res *http.Response) error {
 		return nil
 	}
 	if http.NewResponseController(h.w).EnableFullDuplex() == nil {
-		// The connection is not used again, as net/http panics in it if what is left of the body
-		// ends after the handler has.
+		// The connection is not used again, as net/http panics in it if the rest of the body ends
+		// after the handler.
 		res.Header.Set("Connection", "close")
 		h.both = true
 	}
@@ -197,7 +197,7 @@ func respond(res *http.Response) error {
 }
 
 // restore makes the headers that were set around Route those of the response, but for the owner's.
-// What is outside of Route may have set the same ones here as it has there, and ReverseProxy would
+// Handlers outside of Route may have set the same headers here as there, and ReverseProxy would
 // send both; and after an informational response, such as 100, it has dropped all of them.
 func (h *hop) restore(owners http.Header) {
 	header := h.w.Header()
@@ -215,8 +215,8 @@ func (h *hop) restore(owners http.Header) {
 const lingering = 2 * time.Second
 
 // hangUp makes sure that the transport reads no more of a body that the owner did not want.
-// net/http does not expect it from a handler that has returned, and may wait for ever. What is on
-// its way is let in for a moment, or the client might not see the response.
+// net/http does not expect it from a handler that has returned, and may wait for ever. It lets in
+// bytes on their way for a moment, or the client might not see the response.
 func (h *hop) hangUp() {
 	if !h.both || h.body.done.Load() {
 		return
@@ -235,7 +235,7 @@ type guard struct {
 	state  atomic.Uint32
 	done   atomic.Bool
 	closed atomic.Bool
-	err    atomic.Pointer[error] // what has ended it, if it was not its end
+	err    atomic.Pointer[error] // the error that has ended it; nil: its end
 
 	reading sync.Mutex // one Read, or end
 }

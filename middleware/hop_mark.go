@@ -11,8 +11,8 @@ import (
 )
 
 // marks are the values of HopHeader: a digest of the ID of the node that a request goes to. These
-// IDs are random and change with each start of a process, so that a header which is sent by
-// mistake, or kept from before, is none. They are no secret.
+// IDs are random and change with each start of a process. So a header that is sent by mistake, or
+// kept from before, is no mark. They are no secret.
 type marks struct {
 	c    *coord.Coordinator
 	self atomic.Pointer[string] // of this node; nil: not needed yet

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// mistake returns the answer to a request that was not lost on the way, but ended by the client or
-// by a limit on this node: the answer that the owner, too, would give.
+// mistake returns the answer to a request that the client or a limit on this node has ended. It is
+// the answer that the owner, too, would give.
 func (h *hop) mistake() (p Problem, ok bool) {
 	if h.body != nil {
 		if err := h.body.err.Load(); err != nil {

@@ -160,8 +160,8 @@ func TestHTTP2Flush(t *testing.T) {
 	})
 }
 
-// What is not flushed is held back by some: it has its trailers all the same, and for each client
-// that gets it.
+// Some middlewares hold back an answer that is not flushed: it has its trailers all the same, and
+// for each client that gets it.
 func TestHTTP2Trailers(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, open func(http.Handler) stage) {

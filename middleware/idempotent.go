@@ -29,29 +29,29 @@ const (
 // key; those that come meanwhile wait. They, and all later ones, get its status, header, body and
 // trailers, with [ReplayedHeader].
 //
-// scope names the client that the key is of: the same key in two scopes is two keys, and within a
-// scope it is one, whichever replica (Host), connection, cookie or bearer token a repeated request
-// comes with. So the scope is the ID of the user or tenant that authentication has found out, and
-// not a credential: a request with a renewed one would be executed again. A scope that clients
-// choose lets one read the answers of another. Where the service has virtual hosts, their name is a
-// part of the scope. [Unscoped] is for services with one client. Requests with the scope [ErrSkip]
-// pass untouched; those without a usable one are answered with 400.
+// scope names the client that the key is of. The same key in two scopes is two keys. Within a scope
+// it is one, whichever replica (Host), connection, cookie or bearer token a repeated request comes
+// with. So the scope is the ID of the user or tenant that authentication has found out, and not a
+// credential: a request with a renewed one would be executed again. A scope that clients choose
+// lets one read the answers of another. Where the service has virtual hosts, their name is a part
+// of the scope. [Unscoped] is for services with one client. Requests with the scope [ErrSkip] pass
+// untouched; those without a usable one are answered with 400.
 //
 // A repeated request has to be the same: method, path, query, Content-Type, Content-Encoding and
 // body. A digest of all that is kept. Otherwise it is refused with 422 [TypeReused]. Also refused,
-// with nothing executed: a malformed key (400 [TypeIdempotencyKey]), too large a body (413
-// [TypeTooLarge]), the first request still running after IdempotentOptions.Wait, or more than
-// MaxWaiters waiting for it (409 [TypeInProgress]), and all while locks or the store are not to be
+// with nothing executed: a malformed key (400 [TypeIdempotencyKey]); too large a body (413
+// [TypeTooLarge]); the first request still running after IdempotentOptions.Wait, or more than
+// MaxWaiters waiting for it (409 [TypeInProgress]); and all while locks or the store are not to be
 // had (503 [TypeUnavailable]).
 //
 // # When something goes wrong
 //
 // That the handler is about to run is stored before it does; if that fails, it does not run. Its
-// answer is stored before the client gets any of it, but for what the handler flushes. If the
-// process dies in between, if the answer cannot be stored, or if the handler returns without an
-// answer (no status and no body: adapters for other routers may have written it elsewhere), the
-// outcome is unknown: a repeated request is told so (409 [TypeOutcome]), and the application, or a
-// human, has to find out. See IdempotentOptions.Rerun.
+// answer is stored before the client gets any of it, but for flushed parts. If the process dies in
+// between, if the answer cannot be stored, or if the handler returns without an answer (no status
+// and no body: adapters for other routers may have written it elsewhere), the outcome is unknown: a
+// repeated request is told so (409 [TypeOutcome]), and the application, or a human, has to find
+// out. See IdempotentOptions.Rerun.
 //
 // If the lock is lost while the handler runs, its context ends, with a cause that Is
 // [coord.ErrLost]. Its answer counts all the same, unless a holder of a higher token has executed
@@ -64,17 +64,16 @@ const (
 // Its context has the values of the request's, but does not end with it (see
 // IdempotentOptions.FollowClient); [Lock] returns the lock. The body is in memory; it must not have
 // been read before, not even in part (500 [TypeMisconfigured]). Idempotent cannot see that of a
-// body of unknown length, as a chunked one: it compares what is left. What is written is held back
-// until the handler returns or flushes; that the client has gone is no error then either, as the
-// rest is for repeated requests. Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx
-// responses and the deadlines of [http.ResponseController] are for the first client. A panic goes
-// on to the server.
+// body of unknown length, as a chunked one: it compares the rest. The answer is held back until the
+// handler returns or flushes; that the client has gone is no error then either, as the rest is for
+// repeated requests. Hijack, [http.Pusher] and [io.ReaderFrom] are not there; 1xx responses and the
+// deadlines of [http.ResponseController] are for the first client. A panic goes on to the server.
 //
 // Of an answer by gRPC (as of grpc.Server.ServeHTTP) or gRPC-Web the code counts, see
-// IdempotentOptions.Final; one by gRPC without a code is no answer. The codes of Connect's streams,
-// and of gRPC-Web that compresses its trailers or is too large to keep, are not read, and Connect's
-// aborted, which is 409, is final. The interceptor of middleware/grpc compares messages, which a
-// client may encode in another way when it repeats them, where this compares bytes.
+// IdempotentOptions.Final; one by gRPC without a code is no answer. The codes of Connect's streams
+// are not read, nor those of gRPC-Web that compresses its trailers or is too large to keep.
+// Connect's aborted, which is 409, is final. The interceptor of middleware/grpc compares messages,
+// which a client may encode in another way when it repeats them, where this compares bytes.
 //
 // A replay has the headers that the handler set, but for Date, Set-Cookie (see
 // IdempotentOptions.KeepCookies) and those of the connection; those that were set around Idempotent

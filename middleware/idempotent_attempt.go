@@ -155,7 +155,7 @@ func untimed(r *http.Request) {
 	}
 }
 
-// outcome is the record of what the handler has answered.
+// outcome returns the record of the handler's answer.
 func (x *attempt) outcome(rw *recorder) *record {
 	switch {
 	case rw.refused || !x.m.opts.Final(rw.meant()):

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A middleware further out that reads a part of the body hides what tells two payments apart. One
+// A middleware further out that reads a part of the body hides the difference of two payments. One
 // that puts another body in its place, as one that unpacks does, may say nothing of its length.
 func TestIdempotent_BodyThatWasReadInPart(t *testing.T) {
 	readSome := func(next http.Handler) http.Handler {

@@ -104,7 +104,7 @@ func TestIdempotent_GRPCCodes(t *testing.T) {
 	}
 }
 
-// Who repeats a call gets what the first caller has got, trailers included.
+// A repeated call gets the first call's answer, trailers included.
 func TestIdempotent_GRPCReplay(t *testing.T) {
 	servers := map[string]func(testing.TB, http.Handler) *httptest.Server{"HTTP/1.1": serving}
 	for name, serve := range overHTTP2 {
@@ -165,8 +165,8 @@ func TestIdempotent_GRPCFinal(t *testing.T) {
 	}
 }
 
-// A response of gRPC without a status is the rest of one that was given up: what became of the call
-// is not known.
+// A response of gRPC without a status is the rest of one that was given up: the call's outcome is
+// not known.
 func TestIdempotent_GRPCWithoutStatus(t *testing.T) {
 	s, runs := calls(t, overHTTP2["h2c"], nil, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
@@ -185,7 +185,7 @@ func TestIdempotent_GRPCWithoutStatus(t *testing.T) {
 	}
 }
 
-// What has no code that can be read is kept as any answer, and nothing is read past the end.
+// An answer without a readable code is kept as any answer, and nothing is read past the end.
 func TestIdempotent_GRPCBodiesWithoutCode(t *testing.T) {
 	bodies := []string{
 		"", "\x80", "\x80\x00\x00\x00", "\x80\xff\xff\xff\xffgrpc-status:14", "\x81\x00\x00\x00\x0egrpc-status:14",

@@ -89,9 +89,9 @@ func TestIdempotentNoLimitOfBodies(t *testing.T) {
 	s.post(0, "2 EUR").is(t, http.StatusUnprocessableEntity, middleware.TypeReused)
 }
 
-// A request that is repeated by another way is the same: by TLS or not, from the client, with a
-// certificate or another one, or forwarded by any of the nodes, which have certificates of their
-// own. What clients say of that is not believed.
+// A request that is repeated by another way is the same: by TLS or not, from the client with a
+// certificate or another one, or forwarded by a node with its own. Clients' claims about the way
+// are not believed.
 func TestIdempotentWhicheverWayItComes(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	runs := 0
@@ -120,7 +120,7 @@ func TestIdempotentWhicheverWayItComes(t *testing.T) {
 	}
 }
 
-// What is outside may give several paths to one handler, and tell it in another way which it was.
+// A handler outside may give several paths to one handler, and pass on the original in another way.
 func TestIdempotentPathsThatWereChanged(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	h := tenants(middleware.Idempotent(c, middleware.NewMemoryStore(nil), middleware.Unscoped, nil))

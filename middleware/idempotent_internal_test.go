@@ -157,7 +157,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// What the owner was asked to do and did not answer for may have been done.
+// A request that the owner has not answered may have been executed.
 func TestWhatTheOwnerMayHaveDoneIsNotRefused(t *testing.T) {
 	f := newRefusals(nil, nil, 0)
 	for problem, want := range map[string]bool{TypeLocked: true, TypeKey: true, TypeOwner: false} {

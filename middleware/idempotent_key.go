@@ -18,9 +18,9 @@ import (
 // bytes.
 const MaxIdempotencyKey = 255
 
-// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, which is what the
-// draft wants, or, as most clients send it, the bare text: visible ASCII without the characters
-// that separate or quote. "k" and k are the same key. There are no parameters.
+// parseIdempotencyKey reads the header's value: a string as in RFC 9651, 3.3.3, as the draft wants,
+// or, as most clients send it, the bare text: visible ASCII without the characters that separate or
+// quote. "k" and k are the same key. There are no parameters.
 func parseIdempotencyKey(name string, values []string) (string, error) {
 	place := fmt.Sprintf("header %q", name)
 	if len(values) != 1 {
@@ -70,7 +70,7 @@ func unquote(v string) (s, reason string) {
 	return "", "has no closing quote"
 }
 
-// A fingerprint is what a repeated request has to have in common with the first one.
+// A fingerprint is the digest that a repeated request has to have in common with the first one.
 type fingerprint = once.Print
 
 func (m *idempotency) print(r *http.Request, body []byte) fingerprint {
@@ -102,8 +102,8 @@ func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byt
 	return d.sum(), nil
 }
 
-// asked returns the request's target as the client sent it: what is outside may have changed the
-// URL, and have told the handler in another way what it was.
+// asked returns the request's target as the client sent it: a handler outside may have changed the
+// URL, and have passed on the old one in another way.
 func asked(r *http.Request) *url.URL {
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u
@@ -145,7 +145,8 @@ func (m *idempotency) readBody(r *http.Request) (*http.Request, []byte, error) {
 }
 
 // ofServer reports whether a body is the server's own, which has as many bytes as the client has
-// announced. Another one may have fewer: what unpacks a body may leave ContentLength as it was.
+// announced. Another one may have fewer: a middleware that unpacks a body may leave ContentLength
+// as it was.
 func ofServer(body io.Reader) bool {
 	if a, ok := body.(*ahead); ok {
 		return ofServer(a.body)

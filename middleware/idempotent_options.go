@@ -50,10 +50,10 @@ type IdempotentOptions struct {
 	MaxAnswer int
 
 	// Final tells whether an answer of that status is final, and to be replayed. After any other
-	// the request may be executed again, so the handler must not have done what may not be done
-	// twice. A panic counts as 500; if that is final, the outcome is unknown. A request that a
+	// the request may be executed again, so the handler must not have done anything that may not be
+	// done twice. A panic counts as 500; if that is final, the outcome is unknown. A request that a
 	// middleware of this package further in has refused was not executed, and Final is not asked.
-	// An answer of gRPC or gRPC-Web has 200, so Final is asked about what its code is in HTTP, by
+	// An answer of gRPC or gRPC-Web has 200, so Final is asked about its code in HTTP, by
 	// google/rpc/code.proto: 499 for Canceled, 503 for Unavailable. For Aborted that is 423.
 	// Default: all but 408, 423, 425, 429, 499, 502, 503 and 504. So a handler that fails with 500,
 	// or panics, is not run again: it may have done half of its work.
@@ -69,8 +69,8 @@ type IdempotentOptions struct {
 	Rerun bool
 
 	// FollowClient ends the handler's context with the request's. By default the handler goes on
-	// when the client has gone, so that the answer is there when it asks again, and gets no
-	// Grpc-Timeout or Connect-Timeout-Ms.
+	// when the client has gone, so that the answer is there when it asks again. The handler gets no
+	// Grpc-Timeout or Connect-Timeout-Ms then.
 	FollowClient bool
 
 	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may
@@ -80,18 +80,18 @@ type IdempotentOptions struct {
 	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms.
 	StoreTimeout time.Duration
 
-	// RetryAfter is what clients are told that may try again, in whole seconds, rounded up. Default
-	// 1 s. Negative: nothing.
+	// RetryAfter is the Retry-After of answers to clients that may try again, in whole seconds,
+	// rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default
 	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each answer that could not be stored, for each lock that was lost
-	// while its handler ran, for each handler that returned without an answer or ran on after it,
-	// for each error of the program, and at the start if the server of a [RedisStore] may run out
-	// of memory for locks, or evicts records. Nil: silent.
+	// Logger gets a record for each answer that could not be stored, each lock that was lost while
+	// its handler ran, and each error of the program. It also gets one for each handler that
+	// returned without an answer or ran on after it. At the start it gets one if the server of a
+	// [RedisStore] may run out of memory for locks, or evicts records. Nil: silent.
 	Logger *slog.Logger
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/once"
 )
 
-// A record is what is stored about a request: a once.Record.
+// A record is the stored state of a request: a once.Record.
 type record struct {
 	state  once.State
 	print  fingerprint
@@ -24,7 +24,7 @@ const (
 	failed   = once.Failed   // the handler has answered that the request may be repeated
 )
 
-// encode writes what once.Encode does; then, if not kept, status; if answered, status, header,
+// encode returns the bytes of once.Encode; then, if not kept, status; if answered, status, header,
 // names of removed headers, body, trailer. Numbers are uvarints, and texts and lists have their
 // length before them.
 func (r *record) encode() []byte {
@@ -65,7 +65,7 @@ func appendHeader(b []byte, h http.Header) []byte {
 	return b
 }
 
-// decodePayload takes a record apart. What it returns does not share memory with it.
+// decodePayload takes a record apart. The result does not share memory with found.
 func decodePayload(found once.Record) (*record, error) {
 	d := decoder{b: found.Payload}
 	r := &record{state: found.State, print: found.Print}

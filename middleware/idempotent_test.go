@@ -182,7 +182,7 @@ func TestIdempotent_SameRequestWithinTheScope(t *testing.T) {
 	}
 }
 
-// The same key, path and body from many users at once: each gets what is its own, first and
+// The same key, path and body from many users at once: each gets its own answer, first and
 // repeated.
 func TestIdempotentUserNeverGetsAnothersAnswer(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// KeepLocked makes the locks of [Serialize] and [Idempotent] around a handler last until the
-// handler has ended, also if something in between has returned before it, as an
+// KeepLocked makes the locks of [Serialize] and [Idempotent] around a handler last until it has
+// ended. That holds also if a handler in between has returned before it, as an
 // [http.TimeoutHandler] does:
 //
 //	serialize(logged(http.TimeoutHandler(middleware.KeepLocked(h), 5*time.Second, "too slow")))

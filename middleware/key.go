@@ -13,13 +13,13 @@ import (
 )
 
 // A KeyFunc names the resource that a request is about, as a key of a [coord.Coordinator]. Write
-// your own for what the constructors here do not cover. It may be called concurrently, and more
-// than once for a request; it must not read the body.
+// your own for keys that the constructors here do not cover. It may be called concurrently, and
+// more than once for a request; it must not read the body.
 //
 // Errors: [ErrSkip] lets the request pass as if there were no middleware; one that Is [ErrPattern]
-// is answered with 500; and any other with 400. What a KeyFunc returns without an error is checked
-// as well, the constructors' keys too: a key has 1 to [coord.MaxKey] bytes of valid UTF-8 without
-// control characters, and all else is answered with 400.
+// is answered with 500; and any other with 400. A key that a KeyFunc returns without an error is
+// checked as well, the constructors' keys too: a key has 1 to [coord.MaxKey] bytes of valid UTF-8
+// without control characters, and all else is answered with 400.
 type KeyFunc func(r *http.Request) (string, error)
 
 var (
@@ -31,8 +31,8 @@ var (
 	ErrPattern = errors.New("middleware: the request matched no pattern with this wildcard")
 )
 
-// A KeyError says what is wrong with a request that has no usable key. Its text goes to the client:
-// it names the place, and never has the value.
+// A KeyError says why a request has no usable key. Its text goes to the client: it names the place,
+// and never has the value.
 type KeyError struct {
 	Place  string // such as `header "X-Order"`; empty: the key as a whole
 	Reason string
@@ -45,15 +45,15 @@ func (e *KeyError) Error() string {
 	return e.Place + " " + e.Reason
 }
 
-// Key joins the values of parts after a prefix that says what kind of thing they name: Key("order",
+// Key joins the values of parts after a prefix that names the kind of thing: Key("order",
 // PathValue("id")) makes "order/42". Two lists of values never make the same key: a "/" and a "%"
 // in the prefix or in a value become "%2F" and "%25".
 //
 // The constructors below return the bare value, wherever in the request it was: an order is the
 // same order in a path and in a header. So it is the prefix that keeps an order 42 and a user 42
-// apart, and a KeyFunc without is for programs that lock one kind of thing only: with it a client
-// may name any lock of the namespace. Values are compared byte by byte: where "a" and "A", or "7"
-// and "07", are the same thing, make them the same in a KeyFunc of your own.
+// apart. A KeyFunc without a prefix is for programs that lock one kind of thing only: with it a
+// client may name any lock of the namespace. Values are compared byte by byte: where "a" and "A",
+// or "7" and "07", are the same thing, make them the same in a KeyFunc of your own.
 //
 // With no parts the key is the prefix alone: one for all requests. Key panics if prefix is empty or
 // could be no key, or if a part is nil. See [JoinKey] for other code that locks the same things.
@@ -83,8 +83,8 @@ func Key(prefix string, parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// JoinKey returns the key that [Key] makes of these values, for code that locks by itself what
-// requests lock: a job may say c.Lock(ctx, middleware.JoinKey("order", id)).
+// JoinKey returns the key that [Key] makes of these values, for code that locks the requests'
+// resources by itself: a job may say c.Lock(ctx, middleware.JoinKey("order", id)).
 func JoinKey(prefix string, values ...string) string {
 	n := len(prefix)
 	for _, v := range values {
@@ -109,8 +109,8 @@ func escape(b *strings.Builder, s string) {
 	b.WriteString(s)
 }
 
-// PathValue is the value of a wildcard of the pattern by which an [http.ServeMux] chose the
-// handler, decoded: of "/orders/{id}" and PathValue("id"), or what another router has given to
+// PathValue is the decoded value of a wildcard: that of the [http.ServeMux]'s pattern, as
+// "/orders/{id}" and PathValue("id"), or the one that another router has given to
 // [http.Request.SetPathValue]. Of some paths chi and Echo give values as they were sent, of
 // /orders/4%32 "4%32", and so may Gin. These are decoded here, so that one order has one key,
 // however its path is written; the router's own parameter stays as it was sent. Where the path
@@ -140,8 +140,8 @@ func PathValue(name string) KeyFunc {
 }
 
 // decoded returns the value of a wildcard decoded once: routers that match RawPath, or, as Gin with
-// UseEscapedPath, EscapedPath, give it as it was sent. Which of the two v is, the path says: a
-// value as sent is part of it, and a decoded one is not, but for paths made to confuse, such as
+// UseEscapedPath, EscapedPath, give it as it was sent. The path says which of the two v is. A value
+// as sent is part of it, and a decoded one is not. Exceptions are paths made to confuse, such as
 // /%37/%2537 with the value "%37".
 func decoded(place, name, v string, r *http.Request) (string, error) {
 	var sent, plain bool
@@ -158,7 +158,7 @@ func decoded(place, name, v string, r *http.Request) (string, error) {
 			plain = plain || err == nil && s == v
 		}
 	}
-	if !sent && !plain { // v is part of a segment, or what is outside has changed the path
+	if !sent && !plain { // v is part of a segment, or a handler outside has changed the path
 		if before, ends := endsSegment(r.Pattern, name); r.URL.RawPath != "" {
 			sent, plain = strings.Contains(r.URL.RawPath, v), strings.Contains(r.URL.Path, v)
 		} else if ends { // Gin has EscapedPath, and no other router
@@ -193,7 +193,7 @@ func fills(pattern, name string) bool {
 	return false
 }
 
-// endsSegment returns what is before the wildcard in its segment of a pattern of Gin, no- of
+// endsSegment returns the text before the wildcard in its segment of a pattern of Gin, no- of
 // no-:id.
 func endsSegment(pattern, name string) (before string, ok bool) {
 	for segment := range strings.SplitSeq(pattern, "/") {
@@ -227,8 +227,7 @@ func Header(name string) KeyFunc {
 }
 
 // Query is the value of a parameter of the URL's query, which has to be there once. If any part of
-// the query is malformed, there is no telling what it was to be, and the request is answered with
-// 400.
+// the query is malformed, its meaning is unknown, and the request is answered with 400.
 func Query(name string) KeyFunc {
 	place := placed("query parameter", name)
 	return func(r *http.Request) (string, error) {
@@ -324,7 +323,7 @@ func keyProblem(err error) Problem {
 		return misconfigured(err)
 	}
 	p := Problem{Type: TypeKey, Title: "No usable key", Status: http.StatusBadRequest, Err: err}
-	if e, ok := errors.AsType[*KeyError](err); ok { // what others say may not be for the client's eyes
+	if e, ok := errors.AsType[*KeyError](err); ok { // other errors may not be for the client's eyes
 		p.Detail = e.Error()
 	}
 	return p

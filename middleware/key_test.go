@@ -160,8 +160,8 @@ func TestSkipAndPatternsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// A value that a router other than the mux has set, from the path as it was sent or from the
-// decoded one, is decoded once.
+// Routers other than the mux set values from the path as it was sent, or from the decoded one. Each
+// value is decoded once.
 func TestPathValuesThatWereSetAsTheyWereSent(t *testing.T) {
 	for _, x := range []struct{ target, pattern, name, value, want string }{
 		{"/orders/%37", "/orders/{id}", "id", "%37", "7"},

@@ -20,8 +20,8 @@ type LimitOptions struct {
 	// ended one (see [coord.Semaphore.TryAcquire]).
 	Wait time.Duration
 
-	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up.
-	// Default 1 s. Negative: nothing.
+	// RetryAfter is the Retry-After of answers to clients that were sent away, in whole seconds,
+	// rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default
@@ -33,7 +33,7 @@ type LimitOptions struct {
 	Logger *slog.Logger
 }
 
-// limiter is what the requests of one Limit share.
+// limiter is the state that the requests of one Limit share.
 type limiter struct {
 	c    *coord.Coordinator
 	key  KeyFunc
@@ -48,9 +48,9 @@ type limiter struct {
 // with, until the handler returns or panics. So a handler that goes on in a goroutine, as in an
 // [http.TimeoutHandler] inside of Limit, is not counted any more: put the TimeoutHandler outside.
 //
-// The handler's context has the values of the request's and ends with it, and also when the permit
-// is lost, with a cause that Is [coord.ErrLost]. All processes must use the same n for a key: with
-// another one requests are refused with 500, and the error that is logged says both
+// The handler's context has the values of the request's and ends with it. It also ends when the
+// permit is lost, with a cause that Is [coord.ErrLost]. All processes must use the same n for a
+// key: with another one requests are refused with 500, and the error that is logged says both
 // ([coord.SizeError]). So a deployment that changes n uses another key, such as one with n in it.
 //
 // Not let through, and told so by LimitOptions.Problem: requests without a usable key (400), those

@@ -52,7 +52,7 @@ func serveAt(t testing.TB, addr string, h http.Handler) *httptest.Server {
 	return s
 }
 
-// complaints fails the test for what a server logs: panics.
+// complaints fails the test for a server's log lines: panics.
 type complaints struct{ t testing.TB }
 
 func (c complaints) Write(line []byte) (int, error) {

@@ -28,8 +28,8 @@ const (
 	TypeMisconfigured = typeBase + "TypeMisconfigured" // 500: the program is wrong: see the log
 )
 
-// A Problem is what a request is answered with that did not get to its handler: the members of RFC
-// 9457, and what goes into headers.
+// A Problem is the answer to a request that did not get to its handler: the members of RFC 9457,
+// and headers.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -37,10 +37,10 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"` // for the client's eyes; may be empty
 
 	RetryAfter time.Duration `json:"-"` // sent in whole seconds, rounded up; 0: not sent
-	Err        error         `json:"-"` // what happened, for logs; not for the client
+	Err        error         `json:"-"` // the cause, for logs; not for the client
 }
 
-// WriteProblem answers a request with p, as application/problem+json. It is what is used where the
+// WriteProblem answers a request with p, as application/problem+json. It is the default where the
 // options name no function of their own, and may be called by one. A call by gRPC gets a status of
 // gRPC: InvalidArgument where the request has no usable key, Aborted for [TypeLocked],
 // ResourceExhausted for [TypeTooMany], Unavailable where locks are not to be had.

@@ -79,7 +79,7 @@ func grpcCode(p Problem) int {
 	return grpcInternal
 }
 
-// grpcText escapes a message as gRPC wants it: what is not printable ASCII, and "%".
+// grpcText escapes a message as gRPC wants it: all but printable ASCII, and "%".
 func grpcText(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

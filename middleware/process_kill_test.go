@@ -19,10 +19,10 @@ func TestIdempotentProcessIsKilled(t *testing.T) {
 	redis := redistest.Start(t)
 	for i, x := range []struct {
 		name  string
-		at    []string // what the first process does; it is killed at the last
+		at    []string // steps of the first process; it is killed at the last
 		rerun bool
-		again []string // what the second one does then
-		reply string   // what is in its answer
+		again []string // the second one's steps then
+		reply string   // a part of its answer
 	}{
 		{"before the request is stored", []string{"arrived", "put"}, false,
 			[]string{"arrived", "put", "stored", "handler", "put", "stored"}, "by process 2"},

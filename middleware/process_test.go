@@ -23,11 +23,11 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// processEnv makes the test binary a service with all four middlewares. What it does there it tells
-// the test by HTTP, and goes on when that has answered.
+// processEnv makes the test binary a service with all four middlewares. It tells the test its steps
+// by HTTP, and goes on when the test has answered.
 const processEnv = "HOLDFAST_MIDDLEWARE_PROCESS"
 
-// processOrder says what a service is to be.
+// processOrder has the settings of a service.
 type processOrder struct {
 	Redis  string
 	Tell   string // base URL of the test
@@ -82,7 +82,7 @@ func (o processOrder) handler(c *coord.Coordinator, client *redis.Client) http.H
 	return mux
 }
 
-// tell tells the test what happens, and waits for its answer.
+// tell tells the test the service's next step, and waits for the answer.
 func (o processOrder) tell(ctx context.Context, what string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%s?process=%d", o.Tell, what, o.Number), nil)
 	if err != nil {
@@ -158,7 +158,7 @@ func launch(t *testing.T, o processOrder) *process {
 	return spawn(t, o)()
 }
 
-// spawn starts a service. What it returns waits until it serves: in a cluster that needs the
+// spawn starts a service. The returned function waits until it serves: in a cluster that needs the
 // others.
 func spawn(t *testing.T, o processOrder) (ready func() *process) {
 	t.Helper()
@@ -217,14 +217,14 @@ func (p *process) send(ctx context.Context, method, path string, headers ...stri
 	return ch
 }
 
-// A told is what a service has told. It goes on once proceed is closed.
+// A told is a step that a service has told. The service goes on once proceed is closed.
 type told struct {
 	process int
 	what    string
 	proceed chan struct{}
 }
 
-// listener returns the base URL for services to tell, and what they do.
+// listener returns the base URL for services to tell, and their steps.
 func listener(t *testing.T) (base string, all <-chan told) {
 	ch := make(chan told)
 	s := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -11,9 +11,9 @@ import (
 )
 
 // A recorder is the ResponseWriter of a handler with an answer that others are to get as well. It
-// keeps the answer back until the handler has ended, because its own client may be slow, or gone,
-// and no other one should have to wait for that. When the answer cannot be kept (too large), or the
-// handler asks for it to be sent (Flush), it passes on what it has, and from then on everything.
+// keeps the answer back until the handler has ended. Its own client may be slow, or gone, and no
+// other one should have to wait for that. When the answer cannot be kept (too large), or the
+// handler calls Flush, it passes on the kept part, and from then on everything.
 //
 // Like any ResponseWriter it is for one goroutine at a time.
 type recorder struct {
@@ -27,20 +27,20 @@ type recorder struct {
 	// With dropped nil, Flush only passes on, and Hijack is not supported.
 	dropped func()
 
-	before  http.Header // of w, as the handler found it: what was set around this middleware
+	before  http.Header // of w, as the handler found it: set around this middleware
 	header  http.Header // the handler's
 	sent    http.Header // header, at the moment when status was decided
 	status  int         // 0: not decided yet
 	left    int64       // bytes of the body that Content-Length still allows, negative: any
 	body    []byte      // as long as kept
 	kept    bool
-	through bool // what is written goes to w
+	through bool // writes go to w
 	hijack  bool // the handler has taken the connection
 	ended   bool
 	refused bool // the answer is that of a middleware further in, which has not let the request through
 }
 
-// errEnded is what a handler gets that goes on writing after it has returned.
+// errEnded is the error for a handler that goes on writing after it has returned.
 var errEnded = errors.New("middleware: the handler has returned")
 
 func newRecorder(w http.ResponseWriter, limit int) *recorder {
@@ -120,7 +120,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.through {
 		if n, err := r.w.Write(p); err != nil && !r.kept {
 			return n, err
-		} // else the handler has to go on: what is kept would have only half of the answer
+		} // else the handler has to go on: the kept answer would be only a half
 	}
 	return len(p), nil
 }
@@ -140,7 +140,7 @@ func (r *recorder) drop() {
 	r.body = nil // large, or of no use to any caller
 }
 
-// pass sends what there is, and makes everything else go to w.
+// pass sends the kept part, and makes everything else go to w.
 func (r *recorder) pass() {
 	if r.through {
 		return
@@ -149,7 +149,7 @@ func (r *recorder) pass() {
 	put(r.w.Header(), r.sent)
 	r.w.WriteHeader(r.status)
 	if len(r.body) > 0 {
-		_, _ = r.w.Write(r.body) // what the handler writes next will tell it
+		_, _ = r.w.Write(r.body) // the handler's next Write will return the error
 	}
 }
 
@@ -166,9 +166,9 @@ func put(dst, src http.Header) {
 }
 
 // end is called when the handler has returned. A handler that has written nothing has given no
-// answer: in net/http that is an empty 200, but an adapter for another router may have written the
-// answer past this recorder, or write it by this recorder later. So the recorder passes on what
-// there is, and all that comes.
+// answer. In net/http that is an empty 200. But an adapter for another router may have written the
+// answer past this recorder, or write it by this recorder later. So the recorder passes on the
+// headers, and all later writes.
 func (r *recorder) end() {
 	if r.status != 0 || r.hijack {
 		r.ended = true
@@ -182,7 +182,7 @@ func (r *recorder) end() {
 // silent reports whether the handler has returned without an answer.
 func (r *recorder) silent() bool { return r.status == 0 && !r.hijack }
 
-// deliver is called after end. It gives the client what it has not got yet.
+// deliver is called after end. It gives the client the rest of the answer.
 func (r *recorder) deliver() {
 	if r.hijack || r.silent() {
 		return
@@ -194,7 +194,8 @@ func (r *recorder) deliver() {
 	}
 }
 
-// trailer is what the handler has set after the body, the two ways that net/http knows.
+// trailer returns the headers that the handler has set after the body, in the two ways that
+// net/http knows.
 func (r *recorder) trailer() http.Header {
 	var t http.Header
 	add := func(name string) {
@@ -216,7 +217,7 @@ func (r *recorder) trailer() http.Header {
 	return t
 }
 
-// answer is what others may get; called after end, with the answer kept.
+// answer returns the answer for others; called after end, with the answer kept.
 func (r *recorder) answer() *answer {
 	a := &answer{status: r.status, header: make(http.Header, len(r.sent)), body: r.body, trailer: r.trailer()}
 	hop := hopByHop(r.sent)

@@ -47,8 +47,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // The others of http.ResponseController's methods are about the connection of the one client that
-// is there. There is no Unwrap: what would be written past the recorder would be missing in the
-// answer.
+// is there. There is no Unwrap: bytes written past the recorder would be missing in the answer.
 
 func (r *recorder) SetReadDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetReadDeadline(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// HopHeader is what [Route] adds to a request that it forwards, which is then served where it
-// arrives: so there is one hop at most, even if two nodes take each other for the owner. Its value
-// is made of the ID of a node, and Route takes the header off a request that has another one. A
-// handler inside of Route sees "1" if a node has forwarded the request. That tells of the way, and
-// proves nothing: IDs are in logs and on the page of package debug, so that a client that has read
-// one can send the header. What it gets by that is that the request is served where it arrives. Do
-// not believe X-Forwarded-For or the like because of it.
+// HopHeader is the header that [Route] adds to a request that it forwards. Such a request is served
+// where it arrives: so there is one hop at most, even if two nodes take each other for the owner.
+// Its value is made of the ID of a node, and Route takes the header off a request that has another
+// one. A handler inside of Route sees "1" if a node has forwarded the request. That tells of the
+// way, and proves nothing: IDs are in logs and on the page of package debug, so that a client that
+// has read one can send the header. Its request is then served where it arrives, and that is all.
+// Do not believe X-Forwarded-For or the like because of it.
 const HopHeader = "Holdfast-Hop"
 
 // RouteOptions are the options of [Route]. The zero value of each field means its default, and a
@@ -39,7 +39,8 @@ type RouteOptions struct {
 	// Transport makes the requests. Default: one of its own, made by [NewTransport], which speaks
 	// the HTTP version that the client speaks. Give one to close its idle connections when the
 	// process ends, to let several Routes share it, or for TLS between the nodes. An
-	// [http.Transport] speaks what its Protocols say: without HTTP/2 gRPC gets 505 on the way.
+	// [http.Transport] speaks the versions in its Protocols: without HTTP/2 gRPC gets 505 on the
+	// way.
 	Transport http.RoundTripper
 
 	// Avoid is for how long an owner is not tried again that could not be connected to: its
@@ -47,17 +48,17 @@ type RouteOptions struct {
 	// request tries.
 	Avoid time.Duration
 
-	// RetryAfter is what clients are told if their request failed on the way, in whole seconds,
-	// rounded up. Default: nothing, for the owner may have done what they asked for.
+	// RetryAfter is the Retry-After of answers to requests that failed on the way, in whole
+	// seconds, rounded up. Default: nothing, for the owner may have executed the request.
 	RetryAfter time.Duration
 
 	// Problem answers a request that was neither forwarded nor served. It may be called
 	// concurrently. Default [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each owner that begins to be avoided, for each request that failed
-	// on the way, and one if the servers close idle connections before the transport does. Nil:
-	// silent.
+	// Logger gets a record for each owner that begins to be avoided, and for each request that
+	// failed on the way. It gets one if the servers close idle connections before the transport
+	// does. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -95,7 +96,7 @@ func checkURL(u *url.URL) error {
 	return nil
 }
 
-// router is what the requests of one Route share.
+// router is the state that the requests of one Route share.
 type router struct {
 	c       *coord.Coordinator
 	key     KeyFunc
@@ -110,31 +111,32 @@ type router struct {
 
 // Route sends each request to the node that owns its key, see [coord.Coordinator.Owner], and so
 // makes the locks of [Serialize] local where the handler runs. Put it outside of the others of this
-// package, with the same KeyFunc. All nodes serve the same program; each says in Cluster.Service at
-// which URL.
+// package, with the same KeyFunc. All nodes serve the same program; each names its URL in
+// Cluster.Service.
 //
 // The owner's handler gets the request as it came to this process: the same Host, path and query as
-// the client sent them, headers, body and trailers, with the client's address appended to
+// the client sent them, headers, body and trailers. The client's address is appended to
 // X-Forwarded-For, and X-Forwarded-Proto added if there is none. RemoteAddr and TLS are those of
 // this node: where clients are known by a certificate, let a proxy say so in a header. An offer to
-// upgrade to h2c is not passed on. What is outside of Route runs on both nodes; of response headers
-// that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
+// upgrade to h2c is not passed on. Middlewares outside of Route run on both nodes; of response
+// headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
 // informational responses pass through. Upgraded connections last until one side ends them. The
 // handler sees the HTTP version that the client speaks: accept HTTP/2 at Cluster.Service as well
 // where clients use it, such as gRPC (see [Transport]).
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here
 // if this node is the owner, or if the owner is unknown, leaving, has no URL or could not be
-// connected to a moment ago; if it was forwarded before, or a handler further out holds the key's
-// lock; and if it could not be sent on as it came: a CONNECT, one without a path, one with a body
-// that was parsed as a form, or with a Connection header that would strip others on the way.
+// connected to a moment ago. It is also served here if it was forwarded before, or if a handler
+// further out holds the key's lock. The same goes for requests that cannot be sent on as they came:
+// a CONNECT; one without a path; one with a body that was parsed as a form; one with a Connection
+// header that would strip others on the way.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body
 // was read meanwhile. After that, a failure is answered with 502, as the owner may have got it;
-// [http.Transport] retries by itself only what it calls idempotent. No request runs twice
-// otherwise. A failure of the client, or of a limit on this node, is told as such: 413 for a body
-// that is too large, 408 or 400 for one that cannot be read, 504 if the request's context has a
-// limit that ends. Requests without a usable key are answered with 400. The request of a client
+// [http.Transport] retries by itself only the requests that it calls idempotent. No request runs
+// twice otherwise. A failure of the client, or of a limit on this node, is told as such: 413 for a
+// body that is too large; 408 or 400 for one that cannot be read; 504 if the request's context has
+// a limit that ends. Requests without a usable key are answered with 400. The request of a client
 // that has gone is aborted.
 //
 // A node believes X-Forwarded-For and all other headers from any host that reaches its port, as
@@ -247,8 +249,8 @@ func withoutH2C(r *http.Request) *http.Request {
 }
 
 // strips tells whether the Connection header names other headers than those that are about the
-// connection. A proxy removes what it names, and so a client could remove what a proxy in front of
-// this node has added.
+// connection. A proxy removes the headers that it names, and so a client could remove headers that
+// a proxy in front of this node has added.
 func strips(connection []string) bool {
 	for _, line := range connection {
 		for name := range strings.SplitSeq(line, ",") {

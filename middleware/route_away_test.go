@@ -85,7 +85,7 @@ func serveApart(t testing.TB, h http.Handler) *httptest.Server {
 	return serveAt(t, loopback.Address(t), h)
 }
 
-// What a client asks for cannot make the others do without the owner.
+// A client's upgrade cannot make other requests do without the owner.
 func TestAnUpgradeThatCannotBeForwardedIsServedHere(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2, func(x *node) http.Handler { return x.routed(x.name) })

@@ -16,7 +16,7 @@ import (
 )
 
 // A client's mistake, and a limit that a request has, are told in the same way at the owner and by
-// way of Route, which logs nothing.
+// way of Route. Route logs nothing.
 func TestRoute_LimitsAsAtTheOwner(t *testing.T) {
 	t.Parallel()
 	var logged lockedBuffer
@@ -74,7 +74,7 @@ func TestRoute_LimitsAsAtTheOwner(t *testing.T) {
 	}
 }
 
-// sendRaw sends what is no request of any client's.
+// sendRaw sends text that no client would send as a request.
 func sendRaw(t *testing.T, x *node, text string) (status int, body string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", x.Listener.Addr().String())

@@ -31,9 +31,8 @@ func TestRoute_HopHeaderOfAClient(t *testing.T) {
 	}
 }
 
-// The value that a node sets is for nodes: it cannot be had from a handler that answers with what
-// it was sent, and it ends the way of a request at any node, also where a Route further in has
-// another key.
+// The value that a node sets is for nodes: it cannot be had from a handler that answers with its
+// request. It ends the way of a request at any node, also where a Route further in has another key.
 func TestRoute_HopHeaderOfANode(t *testing.T) {
 	t.Parallel()
 	marks := make(chan string, 2)

@@ -44,16 +44,16 @@ type SerializeOptions struct {
 	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is
 	// held in memory then. So a client that sends slowly keeps no lock. Default 64 KiB. Negative:
 	// bodies are left to the handler, for handlers that talk both ways (streams of gRPC,
-	// EnableFullDuplex): with the default such a handler runs after 2 s. It runs only when
-	// ReadAhead bytes are there, or the whole body is, if that is in an [http.MaxBytesReader] on
-	// HTTP/1, or with a ResponseWriter that cannot set a read deadline, as inside of an
-	// [http.TimeoutHandler]. Requests with Upgrade are left to the handler as well, which may take
-	// over the connection; one that takes it over without Upgrade, before the body has ended, needs
-	// a negative ReadAhead.
+	// EnableFullDuplex): with the default such a handler runs after 2 s. In two cases it runs only
+	// when ReadAhead bytes, or the whole body, are there: if the body is in an
+	// [http.MaxBytesReader] on HTTP/1; or if the ResponseWriter cannot set a read deadline, as
+	// inside of an [http.TimeoutHandler]. Requests with Upgrade are left to the handler as well,
+	// which may take over the connection; one that takes it over without Upgrade, before the body
+	// has ended, needs a negative ReadAhead.
 	ReadAhead int64
 
-	// BodyTimeout is for how long a handler with the lock may wait for the rest of a body of which
-	// not all was read ahead. Then reading fails with an error that Is [os.ErrDeadlineExceeded]. It
+	// BodyTimeout limits a handler's wait, with the lock, for the rest of a body that was not
+	// wholly read ahead. Then reading fails with an error that Is [os.ErrDeadlineExceeded]. It
 	// needs a ResponseWriter that can set a read deadline, and yields to a shorter ReadTimeout of
 	// the server. Default 10 s; at least 1 ms; none if ReadAhead is negative. Negative: no limit.
 	BodyTimeout time.Duration
@@ -62,12 +62,12 @@ type SerializeOptions struct {
 	// (Locked). The other possible value is 409 (Conflict).
 	LockedStatus int
 
-	// RetryAfter is what clients are told that were sent away, in whole seconds, rounded up.
-	// Default 1 s. Negative: nothing.
+	// RetryAfter is the Retry-After of answers to clients that were sent away, in whole seconds,
+	// rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
-	// FenceHeader is the name of a response header for the lock's token in decimal, which goes to
-	// the client, for it to hand on to whatever checks tokens; it is set before the handler runs.
+	// FenceHeader is the name of a response header for the lock's token in decimal. The client can
+	// hand the token on to a resource that checks tokens; it is set before the handler runs.
 	// Default: none is sent. The handler itself has the token from [Lock].
 	FenceHeader string
 
@@ -75,9 +75,9 @@ type SerializeOptions struct {
 	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each lock that was lost while its handler ran, for each handler that
-	// ran on after its answer, for each body that took too long, and for each error of the program.
-	// Nil: silent.
+	// Logger gets a record for each lock that was lost while its handler ran, and for each handler
+	// that ran on after its answer. It also gets one for each body that took too long, and for each
+	// error of the program. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -130,7 +130,7 @@ func (o *SerializeOptions) applies(method string) bool {
 	return true
 }
 
-// serializer is what the requests of one Serialize share.
+// serializer is the state that the requests of one Serialize share.
 type serializer struct {
 	c     *coord.Coordinator
 	key   KeyFunc
@@ -143,17 +143,17 @@ type serializer struct {
 // coordinator's namespace: a handler runs with the key locked. A process serves its own requests in
 // order of arrival.
 //
-// The handler's context has the values of the request's and ends with it, and also when the lock is
-// lost, with a cause that Is [coord.ErrLost]; the handler has to heed it. [Lock] returns the lock,
-// for its token. The lock is held until the handler has returned or panicked, also after Hijack and
-// however long that takes, unless the handler unlocks it; a panic goes on to the server. The
-// handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and [http.ResponseController]
-// work as without.
+// The handler's context has the values of the request's and ends with it. It also ends when the
+// lock is lost, with a cause that Is [coord.ErrLost]; the handler has to heed it. [Lock] returns
+// the lock, for its token. The lock is held until the handler has returned or panicked, also after
+// Hijack and however long that takes, unless the handler unlocks it; a panic goes on to the server.
+// The handler gets the server's own ResponseWriter: Flush, Hijack, HTTP/2 and
+// [http.ResponseController] work as without.
 //
 // Not let through, and told so by SerializeOptions.Problem: requests without a usable key (400);
 // without a turn within SerializeOptions.Wait (423, or 409); that find too many others waiting
 // (429); that wait while a lock further out is lost (503); and all while locks are not to be had
-// (503). The request of a client that has gone is taken out of the queue and aborted by a panic
+// (503). The request of a client that has gone is taken out of the queue. It is aborted by a panic
 // with [http.ErrAbortHandler], as net/http has it, so that an empty response is not taken for a
 // success. (An HTTP/1 server sees that a client has gone only when the body, if there is one, has
 // been read. So it is read before; a request with a body larger than SerializeOptions.ReadAhead
@@ -161,15 +161,15 @@ type serializer struct {
 // SerializeOptions.Wait does.
 //
 // The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler]
-// that has answered before that, where Serialize can know it: for a TimeoutHandler that it is
-// given, and for handlers in [KeepLocked]. Better put the TimeoutHandler outside: see docs/http.md.
+// that has answered before that. Serialize knows this for a TimeoutHandler that it is given, and
+// for handlers in [KeepLocked]. Better put the TimeoutHandler outside: see docs/http.md.
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by
-// the lock of the outer one. With different keys each takes its lock, and all handlers must nest
-// them in the same order, or two requests may wait for each other until their limit: for a request
-// about several keys use [SerializeAll]. Put [Route] outside, and what authenticates or limits the
-// body's size or time outside of both: a client that sends slowly what is not read ahead keeps the
-// lock, for SerializeOptions.BodyTimeout at most.
+// the lock of the outer one. With different keys each takes its lock. All handlers must nest them
+// in the same order, or two requests may wait for each other until their limit. For a request about
+// several keys use [SerializeAll]. Put [Route] outside, and authentication and limits of the body's
+// size or time outside of both. A client that sends the rest of its body slowly keeps the lock, for
+// SerializeOptions.BodyTimeout at most.
 //
 // It panics if c or key is nil or the options make no sense.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {

@@ -72,7 +72,7 @@ func (f KeysFunc) of(r *http.Request) ([]string, error) {
 //
 // [Locks] returns the locks, and [coord.Locks.Of] the one of a key, for its token. The handler's
 // context ends when one of them is lost. A key that a handler further out has locked is not locked
-// again; the others are, for which the order of nesting counts as in Serialize.
+// again; the others are, and the order of nesting counts for them as in Serialize.
 // SerializeOptions.MaxWaiters is for each key, and Wait for all together. With [Route] around it,
 // let Route have one of the keys.
 //

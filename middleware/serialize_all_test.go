@@ -72,7 +72,7 @@ func TestSerializeAll_Transfers(t *testing.T) {
 	}
 }
 
-// What the handler has: its locks in the order of their keys, each once, and Lock's the first.
+// The handler has its locks in the order of their keys, each once, and Lock returns the first.
 func TestSerializeAll_Locks(t *testing.T) {
 	c := start(t, fallback.NewMemory(), nil)
 	var got []string

@@ -257,7 +257,7 @@ func spills(t *testing.T, name *string) http.HandlerFunc {
 	}
 }
 
-// sendForm sends a form, and waits until its file is removed, the name of which the handler notes.
+// sendForm sends a form, and waits until its file is removed; the handler notes the file's name.
 func sendForm(t *testing.T, s *httptest.Server, order string, name *string) {
 	t.Helper()
 	var body bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// limit is for how long a test waits for what must happen.
+// limit is the longest wait of a test for an event that must happen.
 const limit = 30 * time.Second
 
 func from[T any](t *testing.T, ch <-chan T, what string) T {
@@ -34,7 +34,7 @@ func serving(t testing.TB, h http.Handler) *httptest.Server {
 	return s
 }
 
-// A reply is what a client gets.
+// A reply is the answer that a client gets, or the error.
 type reply struct {
 	*http.Response
 	body string

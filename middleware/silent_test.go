@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// late does what Echo's adapter does: the error of a handler is written after the middleware has
+// late works as Echo's adapter does: the error of a handler is written after the middleware has
 // returned, by the ResponseWriter that the middleware gave to the handler.
 func late(mw func(http.Handler) http.Handler, h func(http.ResponseWriter, *http.Request) (status int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,7 +30,7 @@ func late(mw func(http.Handler) http.Handler, h func(http.ResponseWriter, *http.
 	})
 }
 
-// past does what many adapters for Gin do: the handler writes past the middleware.
+// past works as many adapters for Gin do: the handler writes past the middleware.
 func past(mw func(http.Handler) http.Handler, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(outer http.ResponseWriter, r *http.Request) {
 		mw(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { h(outer, r) })).ServeHTTP(outer, r)

@@ -177,7 +177,7 @@ func TestSerialize_EarlyAnswer(t *testing.T) {
 	}
 }
 
-// What is more than is read ahead has a deadline: then the lock is free.
+// The rest of a body beyond ReadAhead has a deadline: then the lock is free.
 func TestSerialize_BodyTimeout(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 100_000)

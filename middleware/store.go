@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-go/holdfast/idempotent"
 )
 
-// What [Idempotent] keeps its records in is that of package idempotent, by the names of this one.
+// The stores of [Idempotent] are those of package idempotent, by the names of this one.
 type (
 	Store              = idempotent.Store
 	MemoryStore        = idempotent.MemoryStore

@@ -31,7 +31,7 @@ func TestRedisStore(t *testing.T) {
 	})
 }
 
-// What the documents say of ACLs is enough.
+// The ACL in the documents is enough.
 func TestRedisStoreWithAnACL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

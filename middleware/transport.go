@@ -17,24 +17,24 @@ import (
 // the embedded [http.Transport] before the first request, and do not copy it afterwards. The zero
 // Transport has the settings of [NewTransport].
 //
-// While Protocols is nil, a request goes by the HTTP version by which its client sent it: HTTP/1.1,
-// with upgrades such as WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each
-// node. By http:// an owner shows with the first connection whether it accepts HTTP/2
-// (Server.Protocols with UnencryptedHTTP2). One that does not gets a request "PRI *", as RFC 9113
-// has it, and is asked again a minute later. Meanwhile it gets HTTP/1.1, and gRPC requests are
-// served where they came. A Transport with Protocols that are not nil speaks what that says to all,
-// as an [http.Transport] does.
+// While Protocols is nil, a request goes by the HTTP version of its client: HTTP/1.1, with upgrades
+// such as WebSocket, or HTTP/2, with gRPC. So a handler sees the same version on each node. By
+// http:// an owner shows with the first connection whether it accepts HTTP/2 (Server.Protocols with
+// UnencryptedHTTP2). One that does not gets a request "PRI *", as RFC 9113 has it, and is asked
+// again a minute later. Meanwhile it gets HTTP/1.1, and gRPC requests are served where they came. A
+// Transport with Protocols that are not nil speaks those versions to all, as an [http.Transport]
+// does.
 //
-// A connection carries one request at a time, also by HTTP/2: where requests share a connection,
-// the bodies of those that wait for a lock use up its flow-control window, and the request that has
-// the lock gets no more of its own.
+// A connection carries one request at a time, also by HTTP/2. Where requests share a connection,
+// the bodies of those that wait for a lock use up its flow-control window. Then the request that
+// has the lock gets no more of its own body.
 type Transport struct {
 	*http.Transport // HTTP/1.1, and the settings for both
 
 	once sync.Once
 	h2   *http.Transport // makes connections by HTTP/2; by once; nil if Protocols is not
 
-	mu   sync.Mutex             // protects what follows
+	mu   sync.Mutex             // protects the fields below
 	idle map[endpoint][]*h2Conn // the one used last is the last
 	old  map[endpoint]time.Time // does not accept HTTP/2; not asked again until then
 }
@@ -46,11 +46,11 @@ type endpoint struct{ scheme, addr string }
 const forgetOld = time.Minute
 
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to
-// connect, at most 64 idle connections per node and version (how many there are in use is not
-// limited: where more requests than that are forwarded at a time, raise MaxIdleConnsPerHost, or
-// each of the rest dials anew), which are closed after 10 s, and probes that find out within 20 s
-// that a node's machine has gone. It does not limit how long a response may take: if you set
-// ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
+// connect, at most 64 idle connections per node and version, closed after 10 s. Probes find out
+// within 20 s that a node's machine has gone. The connections in use are not limited. Where more
+// than 64 requests are forwarded at a time, raise MaxIdleConnsPerHost, or each of the rest dials
+// anew. It does not limit how long a response may take: if you set ResponseHeaderTimeout, let it be
+// longer than SerializeOptions.Wait and the handler together.
 //
 // Let the servers keep idle connections for longer than the transport does (IdleTimeout of
 // [http.Server], or ReadTimeout if that is zero): a POST that meets a connection which the owner
@@ -67,15 +67,14 @@ func NewTransport() *Transport {
 		IdleConnTimeout:       10 * time.Second,
 		TLSHandshakeTimeout:   2 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // what the client asked for is passed on
+		DisableCompression:    true, // the client's Accept-Encoding is passed on
 	}}
 }
 
 // errNoHTTP2: the owner does not accept HTTP/2, and the request needs it.
 var errNoHTTP2 = errors.New("middleware: the node does not accept HTTP/2 at its Cluster.Service")
 
-// RoundTrip implements [http.RoundTripper]. The version that r says is the one by which its client
-// sent it.
+// RoundTrip implements [http.RoundTripper]. The version in r is the one of its client.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.once.Do(t.prepare)
 	if r.ProtoMajor < 2 || t.Protocols != nil {
@@ -100,7 +99,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// downgrade sends by HTTP/1.1 what came by HTTP/2.
+// downgrade sends a request by HTTP/1.1 that came by HTTP/2.
 func (t *Transport) downgrade(r *http.Request) (*http.Response, error) {
 	if len(r.Trailer) > 0 && r.ContentLength >= 0 { // only a body without a length has trailers there
 		r = r.WithContext(r.Context())
@@ -147,7 +146,7 @@ func endpointOf(u *url.URL) endpoint {
 	return endpoint{u.Scheme, addr}
 }
 
-// prepare makes what the zero Transport lacks, and the side that speaks HTTP/2.
+// prepare makes the part that the zero Transport lacks, and the side that speaks HTTP/2.
 func (t *Transport) prepare() {
 	if t.Transport == nil {
 		t.Transport = NewTransport().Transport

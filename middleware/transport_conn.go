@@ -55,7 +55,7 @@ func (t *Transport) conn(ctx context.Context, to endpoint) (c *h2Conn, reused bo
 	return c, false, nil
 }
 
-// begin says that the connection has a request, for which there is room.
+// begin notes that the connection has a request; its room is reserved.
 func (t *Transport) begin(c *h2Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,12 +134,11 @@ type prefaceKey struct{}
 
 const clientPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// prefaced is a connection on which the client's preface was sent, and the beginning of the
-// server's has come.
+// prefaced is a connection after the client's preface and the beginning of the server's.
 type prefaced struct {
 	net.Conn
 	skip int    // bytes of the preface that net/http has still to write
-	head []byte // what was read of the server's
+	head []byte // bytes that were read of the server's
 }
 
 // preface finds out whether a server accepts HTTP/2 before anything of a request is sent.

@@ -48,7 +48,7 @@ func (u *until) Done() <-chan struct{} { return u.ask().Done() }
 func (u *until) Err() error { return u.ask().Err() }
 
 // Value tells package coord of a lock for reading, so that no handler waits for itself. It goes by
-// way of live once that is there: package context looks there for what ends this context.
+// way of live once that is there: package context looks there for the context that ends this one.
 func (u *until) Value(key any) any {
 	if l, reads := u.of.(coord.ReadLock); reads {
 		switch key.(type) {

@@ -13,7 +13,7 @@ import (
 )
 
 // A handler that asks its context after a loss is told of it by the first answer, also where it has
-// asked before: what it writes after that, it writes without protection.
+// asked before: its later writes are without protection.
 func TestErr_AfterALoss(t *testing.T) {
 	t.Parallel()
 	c := start(t, fallback.NewMemory(), nil)

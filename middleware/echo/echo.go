@@ -30,10 +30,10 @@ type callKey struct{}
 //
 // The parameters of the route are path values of the request, as [middleware.PathValue] wants them.
 // The handler's context is c.Request().Context(). An error that the handler returns is given to
-// Echo.HTTPErrorHandler at once, and so its answer is part of what the middleware sees; it is
-// returned as well, for those around it that log errors. An error handler of your own has to leave
-// a response alone that is Committed, as Echo wants anyway. A handler that returns nil and has
-// written nothing has answered 200.
+// Echo.HTTPErrorHandler at once, and so the middleware sees its answer; it is returned as well, for
+// middlewares around it that log errors. An error handler of your own has to leave a response alone
+// that is Committed, as Echo wants anyway. A handler that returns nil and has written nothing has
+// answered 200.
 //
 // The middleware has to call the handler in the goroutine in which it was called, as those of
 // package middleware do.
@@ -57,7 +57,7 @@ func Use(mw func(http.Handler) http.Handler) echo.MiddlewareFunc {
 }
 
 // From returns Echo's context of a request that a middleware in [Use] has got. A KeyFunc or a scope
-// finds there what authentication keeps. ok is false outside of Use.
+// finds there the values that authentication keeps. ok is false outside of Use.
 func From(r *http.Request) (c *echo.Context, ok bool) {
 	x, ok := r.Context().Value(callKey{}).(*call)
 	if !ok {
@@ -66,8 +66,7 @@ func From(r *http.Request) (c *echo.Context, ok bool) {
 	return x.c, true
 }
 
-// run calls the handler, with what the middleware has put in the place of the response and the
-// request.
+// run calls the handler with the middleware's response and request.
 func (x *call) run(next echo.HandlerFunc, w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	outer, request := c.Response(), c.Request()

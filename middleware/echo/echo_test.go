@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newEcho has what services have: a handler for errors of their own, and one that recovers from
+// newEcho is set up as services are: a handler for errors of their own, and one that recovers from
 // panics.
 func newEcho() *echo.Echo {
 	e := echo.New()
@@ -102,7 +102,7 @@ func TestUse_ErrorsAreReturned(t *testing.T) {
 	})
 }
 
-// A scope has what authentication keeps in Echo's context.
+// A scope has the values that authentication keeps in Echo's context.
 func TestFrom(t *testing.T) {
 	if c, ok := holdecho.From(httptest.NewRequest(http.MethodGet, "/", nil)); ok || c != nil {
 		t.Error("there is a context without Use")
@@ -165,7 +165,7 @@ func TestUse_WriterOfAnyType(t *testing.T) {
 	}
 }
 
-// What runs before an answer is written does so, too, for a handler that has written nothing.
+// Functions given to Before run, too, for a handler that has written nothing.
 func TestUse_Before(t *testing.T) {
 	e := newEcho()
 	e.POST("/", func(c *echo.Context) error {

@@ -4,7 +4,7 @@
 //	r.POST("/orders/:id/payment", holdgin.Use(route), holdgin.Use(idempotent), holdgin.Use(serialize), pay)
 //
 // Wrappers that leave Gin's writer in its place do not serve for them: the middleware does not see
-// what the handler writes, and keeps an empty answer.
+// the handler's writes, and keeps an empty answer.
 package holdgin
 
 import (
@@ -31,9 +31,9 @@ type callKey struct{}
 // The parameters of the route are path values of the request, as [middleware.PathValue] wants them.
 // The handler's context is c.Request.Context(). A handler that returns without having written
 // anything has answered with its status, 200 if it set none; but if it has added to c.Errors, it
-// has left the answer to others: handlers that write answers to c.Errors have to follow Use, and
-// not to come before it, or the middleware does not see these answers, and [middleware.Idempotent]
-// can replay none.
+// has left the answer to others. Handlers that write answers to c.Errors have to follow Use, and
+// not to come before it. Otherwise the middleware does not see these answers, and
+// [middleware.Idempotent] can replay none.
 //
 // The middleware has to call the handler in the goroutine in which it was called, as those of
 // package middleware do.
@@ -56,11 +56,12 @@ func Use(mw func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Aborts is a handler of Gin to stand outside of [gin.Recovery], which takes a panic with
-// [http.ErrAbortHandler] for a connection that is broken already, and returns: a client would take
-// an answer that was cut off for a whole one, and one that was never given for an empty
-// 200. Aborts panics again, and the server closes the connection, or resets the stream. Route and other proxies panic so where their
-// server's answer breaks off, and Serialize, Idempotent and Coalesce where the client has gone.
+// Aborts is a handler of Gin to stand outside of [gin.Recovery]. Recovery takes a panic with
+// [http.ErrAbortHandler] for a connection that is broken already, and returns. A client would take
+// an answer that was cut off for a whole one, and one that was never given for an empty 200. Aborts
+// panics again, and the server closes the connection, or resets the stream. Route and other proxies
+// panic so where their server's answer breaks off, and Serialize, Idempotent and Coalesce where the
+// client has gone.
 //
 //	r := gin.New() // gin.Default has a Recovery that nothing can stand outside of
 //	r.Use(holdgin.Aborts, gin.Recovery())
@@ -72,7 +73,7 @@ func Aborts(c *gin.Context) {
 }
 
 // From returns Gin's context of a request that a middleware in [Use] has got. A KeyFunc or a scope
-// finds there what authentication keeps. ok is false outside of Use.
+// finds there the values that authentication keeps. ok is false outside of Use.
 func From(r *http.Request) (c *gin.Context, ok bool) {
 	x, ok := r.Context().Value(callKey{}).(*call)
 	if !ok {
@@ -81,8 +82,7 @@ func From(r *http.Request) (c *gin.Context, ok bool) {
 	return x.c, true
 }
 
-// run calls the handlers, with what the middleware has put in the place of the writer and the
-// request.
+// run calls the handlers with the middleware's writer and request.
 func (x *call) run(w http.ResponseWriter, r *http.Request) {
 	c := x.c
 	x.called = true

@@ -146,7 +146,7 @@ func TestUse(t *testing.T) {
 	})
 }
 
-// What comes before Use sees the status that clients get, also of replays, as loggers do.
+// Handlers before Use, such as loggers, see the status that clients get, also of replays.
 func TestUse_StatusSeenAround(t *testing.T) {
 	status := 0
 	e := gin.New()
@@ -293,7 +293,7 @@ func TestAborts_AnAnswerThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A scope has what authentication keeps in Gin's context.
+// A scope has the values that authentication keeps in Gin's context.
 func TestFrom(t *testing.T) {
 	if c, ok := holdgin.From(httptest.NewRequest(http.MethodGet, "/", nil)); ok || c != nil {
 		t.Error("there is a context without Use")

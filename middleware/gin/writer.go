@@ -73,7 +73,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// CloseNotify is what Context.Stream listens to.
+// CloseNotify returns the channel that Context.Stream listens to.
 func (w *writer) CloseNotify() <-chan bool {
 	gone := make(chan bool, 1)
 	context.AfterFunc(w.r.Context(), func() { gone <- true })

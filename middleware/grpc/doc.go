@@ -1,6 +1,6 @@
 // Package holdgrpc puts the locks of a [coord.Coordinator] around calls of gRPC: [Serialize] runs
-// calls about the same thing one after another, [Route] sends callers to the node that owns the
-// key, and [Idempotent] executes a call once however often it is sent. They are interceptors of a
+// calls about the same thing one after another. [Route] sends callers to the node that owns the
+// key. [Idempotent] executes a call once however often it is sent. They are interceptors of a
 // grpc.Server, for unary calls and for streams:
 //
 //	key := holdgrpc.KeyFunc(func(ctx context.Context, method string, req any) (string, error) {

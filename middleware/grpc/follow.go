@@ -36,12 +36,13 @@ type link struct {
 // patience is for how long a call waits to be told of an owner, and to be connected to it.
 var patience = time.Second
 
-// disuse is for how long a Follower keeps what is not connected and not used: nodes that have gone.
+// disuse is the time until a Follower drops a link that is neither connected nor used: its node has
+// gone.
 const disuse = 10 * time.Minute
 
 // Follow returns a Follower that makes its connections to owners with these options. Close it in
 // the end. Where the client's service config has a retryThrottling, a call to a node that does not
-// own its key counts there as one that has failed.
+// own its key counts there as failed.
 //
 //	f := holdgrpc.Follow(grpc.WithTransportCredentials(creds))
 //	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds),

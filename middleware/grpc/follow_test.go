@@ -30,8 +30,8 @@ func notOwner(t *testing.T, target string) error {
 	return s.Err()
 }
 
-// calling counts the runs of a service, each of which answers with err, and with the call's
-// metadata as the trailer.
+// calling counts the runs of a service; each answers with err, and with the call's metadata as the
+// trailer.
 func calling(runs *atomic.Int32, err error) *service {
 	told := func(ctx context.Context) metadata.MD {
 		runs.Add(1)
@@ -59,8 +59,8 @@ func calling(runs *atomic.Int32, err error) *service {
 	}
 }
 
-// A handler passes on, with all metadata, what it got from a server elsewhere: the caller gets
-// that, and goes nowhere.
+// A handler passes on the error of a server elsewhere, with all metadata: the caller gets that, and
+// goes nowhere.
 func TestFollower_AnErrorOfAHandler(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	route := holdgrpc.Route(c, byOrder, nil)

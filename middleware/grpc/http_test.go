@@ -148,8 +148,8 @@ func TestIdempotent_ReplayByHTTP(t *testing.T) {
 	}
 }
 
-// The server gives a call up when its lock is lost, and leaves a response without a status. What
-// has become of the call is not known, as its handler goes on.
+// The server gives a call up when its lock is lost, and leaves a response without a status. The
+// call's outcome is not known, as its handler goes on.
 func TestIdempotent_LossByHTTP(t *testing.T) {
 	var runs atomic.Int32
 	end := make(chan struct{})

@@ -76,10 +76,10 @@ type Idempotency struct {
 }
 
 // Idempotent executes a call with an idempotency key in its metadata once, however often it is
-// sent, over all processes that share the coordinator's namespace and the store. Others with the
-// key get the answer of the first one, its messages and its status, with [ReplayedHeader]; other
-// headers and trailers are not kept. Requests and answers have to be messages of protobuf, with
-// types that are linked into the program.
+// sent. That holds over all processes that share the coordinator's namespace and the store. Other
+// calls with the key get the answer of the first one, its messages and its status, with
+// [ReplayedHeader]; other headers and trailers are not kept. Requests and answers have to be
+// messages of protobuf, with types that are linked into the program.
 //
 // Unary and server-streaming calls may have a key. The messages of a stream go to the caller as
 // they are sent. A caller that streams cannot have one (InvalidArgument): its request is not known
@@ -91,8 +91,8 @@ type Idempotency struct {
 // the process dies in between, the outcome is unknown, and repeated calls get FailedPrecondition.
 // The handler's context does not end with the caller's, but when the lock of the key is lost.
 //
-// It panics if c, store or scope is nil, TTL or StoreTimeout negative, a time too short to be
-// meant, or Header a key that metadata cannot have.
+// It panics if c, store or scope is nil, TTL or StoreTimeout negative, or a time too short to be
+// meant. It also panics if Header is a key that metadata cannot have.
 func Idempotent(c *coord.Coordinator, store middleware.Store, scope KeyFunc, opts *IdempotentOptions) *Idempotency {
 	if c == nil || store == nil || scope == nil {
 		panic("holdgrpc: Idempotent needs a coordinator, a Store and a scope")
@@ -171,8 +171,8 @@ func (m *Idempotency) Unary(ctx context.Context, req any, info *grpc.UnaryServer
 	return x.answer()
 }
 
-// begin returns what a call with an idempotency key is executed by, and nil if it has none. req is
-// nil for a stream.
+// begin returns the execution of a call with an idempotency key, and nil if it has none. req is nil
+// for a stream.
 func (m *Idempotency) begin(ctx context.Context, method string, req any) (*execution, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md[m.opts.Header]
@@ -191,7 +191,7 @@ func (m *Idempotency) begin(ctx context.Context, method string, req any) (*execu
 	return &execution{m: m, ctx: ctx, id: base64.RawURLEncoding.EncodeToString(id[:])}, nil
 }
 
-// printOf is what a repeated call must have in common with the first one.
+// printOf returns the digest that a repeated call must have in common with the first one.
 func printOf(method string, req any) (print once.Print, err error) {
 	message, ok := req.(proto.Message)
 	if !ok {
@@ -221,7 +221,7 @@ type execution struct {
 	print once.Print
 	next  func(context.Context) (any, error) // returns a message, or a *recorded
 	lock  coord.Lock
-	res   any // what next has returned
+	res   any // the result of next
 	err   error
 	pack  error // why the answer cannot be kept: the outcome is unknown to repeated calls
 }
@@ -291,7 +291,7 @@ const (
 	streamed = 's' // its details are the status that the stream ended with, and its messages
 )
 
-// outcome returns what is to be stored.
+// outcome returns the state and the payload to be stored.
 func (x *execution) outcome() (once.State, []byte, error) {
 	told, code := statusOf(x.err)
 	if x.err != nil && !x.m.opts.Final(code) {

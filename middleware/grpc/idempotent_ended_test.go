@@ -80,7 +80,7 @@ func TestIdempotent_ContextHasEnded(t *testing.T) {
 	}
 }
 
-// Where the end of a context is final, what is replayed is the status that the first caller got.
+// Where the end of a context is final, the status that the first caller got is replayed.
 func TestIdempotent_EndOfAContextThatIsFinal(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	m := holdgrpc.Idempotent(c, middleware.NewMemoryStore(nil), one, &holdgrpc.IdempotentOptions{Final: func(codes.Code) bool { return true }})

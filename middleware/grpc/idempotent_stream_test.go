@@ -22,7 +22,7 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// listed is what a caller of List gets.
+// listed is the answer that a caller of List gets.
 type listed struct {
 	texts    []string
 	err      error

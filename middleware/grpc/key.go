@@ -11,10 +11,10 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A KeyFunc names what a call is about, as a key of a [coord.Coordinator]. method is the full name,
-// such as "/shop.Orders/Pay". req is the request of a unary call, and nil for a stream: its key
-// comes from the method and the metadata in ctx. It may be called concurrently. [ErrSkip] lets the
-// call pass; an error that has a status of gRPC is what the caller gets; any other is
+// A KeyFunc names the resource that a call is about, as a key of a [coord.Coordinator]. method is
+// the full name, such as "/shop.Orders/Pay". req is the request of a unary call, and nil for a
+// stream: its key comes from the method and the metadata in ctx. It may be called concurrently.
+// [ErrSkip] lets the call pass; an error that has a status of gRPC goes to the caller; any other is
 // InvalidArgument, and its text does not go to the caller.
 type KeyFunc func(ctx context.Context, method string, req any) (string, error)
 

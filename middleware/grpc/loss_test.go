@@ -15,8 +15,8 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// A handler that asks its context after a lock was lost is told so by the first answer, also where
-// that is the one of an interceptor further out.
+// A handler that asks its context after a lock was lost is told so by the first answer. That lock
+// may be the one of an interceptor further out.
 func TestSerialize_ErrAfterALoss(t *testing.T) {
 	c := locks(t, fallback.NewMemory(), nil)
 	of := func(key string) grpc.UnaryServerInterceptor {

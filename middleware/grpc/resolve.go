@@ -34,8 +34,8 @@ type Resolver struct {
 }
 
 // Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows
-// the nodes and what they own. Calls without a usable key, and those with an owner that is unknown
-// or not connected, go to the nodes by turns. A client in another process uses [Follow].
+// the nodes and their partitions. Calls without a usable key, and those with an owner that is
+// unknown or not connected, go to the nodes by turns. A client in another process uses [Follow].
 //
 //	r := holdgrpc.Resolve(locks, byOrder, nil)
 //	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)

@@ -59,7 +59,7 @@ func TestResolve(t *testing.T) {
 }
 
 // Where the owner cannot be connected to, another node serves; where there is no node to call, the
-// error says what to set.
+// error names the option to set.
 func TestResolve_OwnerNotReached(t *testing.T) {
 	gone := listen(t)
 	gone.Close()

@@ -14,11 +14,11 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// Metadata and details by which a [Follower] and [Route] understand each other.
+// Metadata and details that a [Follower] and [Route] exchange.
 const (
 	// In the metadata of a call: the caller can go to the owner. Route puts the same text into the
-	// trailer of its answer, so that the status of a handler, which may have come from elsewhere,
-	// is not taken for one. Handlers do not get it.
+	// trailer of its answer. So the status of a handler, which may have come from elsewhere, is not
+	// taken for Route's. Handlers do not get it.
 	nonceHeader = "holdfast-nonce"
 
 	// "ask": the caller only wants to know the owner. "1", of Followers of before: it can go there,
@@ -138,8 +138,8 @@ func told(reason, target string) error {
 	return s.Err()
 }
 
-// redirect returns what Route has told of the owner, in an answer with this trailer to a call with
-// this nonce.
+// redirect returns Route's reason and the owner's target from an answer with this trailer to a call
+// with this nonce.
 func redirect(err error, trailer metadata.MD, nonce string) (reason, target string) {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.Unavailable || !slices.Contains(trailer[nonceHeader], nonce) {

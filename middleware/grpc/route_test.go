@@ -26,7 +26,7 @@ import (
 	holdgrpc "github.com/holdfast-go/holdfast/middleware/grpc"
 )
 
-// cluster is start, and returns what listens, and an order that the second node owns.
+// cluster is start, and returns the nodes' listeners, and an order that the second node owns.
 func cluster(t *testing.T, target func(coord.NodeInfo) string, opts ...grpc.ServerOption) (nodes [2]net.Listener, order string) {
 	nodes, all := start(t, target, opts...)
 	for i := range 1000 {
@@ -44,7 +44,7 @@ func start(t *testing.T, target func(coord.NodeInfo) string, opts ...grpc.Server
 	for i := range nodes {
 		nodes[i] = listen(t)
 		c := locks(t, a, &coord.Options{
-			// What a busy machine does late is not taken for a fault.
+			// A busy machine's delays are not taken for faults.
 			Partitions: 61, SessionTTL: time.Minute, RenewEvery: 750 * time.Millisecond, Grace: 80 * time.Second,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start,

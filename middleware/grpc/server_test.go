@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// service is what a generated server is: /shop.Orders/Pay, /shop.Orders/Watch both ways, and
-// /shop.Orders/List.
+// service has the methods of a generated server: /shop.Orders/Pay, /shop.Orders/Watch both ways,
+// and /shop.Orders/List.
 type service struct {
 	pay   func(context.Context, *wrapperspb.StringValue) (*wrapperspb.StringValue, error)
 	watch func(grpc.ServerStream) error
@@ -52,7 +52,7 @@ var desc = grpc.ServiceDesc{
 
 const pay, watch, list = "/shop.Orders/Pay", "/shop.Orders/Watch", "/shop.Orders/List"
 
-// byOrder takes what a request says, or, of a stream, the metadata "order".
+// byOrder takes the value of a request, or, of a stream, the metadata "order".
 var byOrder holdgrpc.KeyFunc = func(ctx context.Context, _ string, req any) (string, error) {
 	if m, ok := req.(*wrapperspb.StringValue); ok {
 		return middleware.JoinKey("order", m.Value), nil

@@ -38,5 +38,5 @@ func TestSerialize(t *testing.T) {
 	adaptertest.Run(t, adaptertest.Fixture{RealTime: true, Section: serialized})
 }
 
-// Servers of two processes over a real Redis, of which one is killed in the middle of a call.
+// Servers of two processes over a real Redis; one process is killed in the middle of a call.
 func TestSerialize_Processes(t *testing.T) { processtest.Run(t, serialized) }

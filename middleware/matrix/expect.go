@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// unexpected returns how got differs from bare in what the middleware is not for.
+// unexpected returns how got differs from bare in ways that the middleware is not for.
 func unexpected(c cell, bare, got *seen) []string {
 	want := bare.clone()
 	switch {
@@ -18,7 +18,7 @@ func unexpected(c cell, bare, got *seen) []string {
 	case c.scene.name == "two-at-a-time" && joins(c.stack):
 		want.Runs = 1
 	case forwards(c.stack) && c.elsewhere && (c.scene.name == "panic" || c.scene.name == "abort"):
-		// The owner's connection broke off; the owner may have done what it was asked for.
+		// The owner's connection broke off; the owner may have executed the request.
 		want.Err, want.Status, want.Proto, want.Header, want.Body = "", http.StatusBadGateway, got.Proto, got.Header, got.Body
 		if !strings.HasPrefix(got.Header.Get("Content-Type"), "application/problem+json") {
 			want.Body = "a problem"

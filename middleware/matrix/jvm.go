@@ -29,9 +29,9 @@ type jvm struct {
 }
 
 // send has HttpClient send n requests at once, and returns their responses. A client that does not
-// answer is ended, and the next request starts another one: after "Expect: 100-continue" HttpClient
-// of JDK 17.0.15 waits for ever, whatever its limit, if the answer comes in the place of 100
-// (JDK-8286171), or if 100 comes twice.
+// answer is ended, and the next request starts another one. After "Expect: 100-continue" HttpClient
+// of JDK 17.0.15 waits for ever in two cases, whatever its limit. In the first the answer comes in
+// the place of 100 (JDK-8286171), in the second 100 comes twice.
 func (j *jvm) send(n int, fields ...string) ([]*seen, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,7 +1,7 @@
 // Command matrix sends requests of all kinds through each middleware, mounted in each router, by
-// each protocol, to a node that owns the request's key and to one that does not. It compares the
-// answers with those without the middleware: version, status, headers, body, trailers, errors, runs
-// of the handler. In the end the key's lock has to be free, on both nodes.
+// each protocol. They go to a node that owns the request's key and to one that does not. It
+// compares the answers with those without the middleware: version, status, headers, body, trailers,
+// errors, runs of the handler. In the end the key's lock has to be free, on both nodes.
 //
 //	go run ./middleware/matrix
 package main
@@ -33,12 +33,12 @@ func (c cell) String() string {
 	return fmt.Sprintf("%s | %s | %s | %s | %s", c.router, c.proto, where, c.scene.name, c.stack)
 }
 
-// selection is what to run; nil: all.
+// selection names the cells to run; nil: all.
 type selection struct{ routers, protos, stacks, scenes []string }
 
 func picked(of []string, name string) bool { return len(of) == 0 || slices.Contains(of, name) }
 
-// each runs the cells of the selection, one after another, and hands over what differs.
+// each runs the cells of the selection, one after another, and hands over the differences.
 func each(ctx context.Context, sel selection, result func(c cell, differences []string)) (err error) {
 	k, err := newCluster(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ var kinds = map[string]string{
 	"plain": "plain-POST", "streamed": "streamed", "SSE": "SSE", "WebSocket": "WebSocket", "gRPC unary": "gRPC-unary",
 	"gRPC stream": "gRPC-stream-head-first", "upload": "upload-with-100-continue", "early answer": "early-answer", "trailers": "trailers",
 	"range": "range", "304": "304", "panic": "panic", "client gone": "client-gone",
-	// and what has failed once
+	// and scenes that have failed once
 	"no body": "empty", "at the same time": "two-at-a-time",
 }
 
@@ -35,7 +35,7 @@ var clients = map[string]string{"curl": "curl---http2-POST", "h2load": "h2load-P
 var short = []string{"mux", "chi", "gin", "echo", "fiber"}
 
 // The whole matrix takes a minute or two. Here each router, protocol, owner and stack is met with
-// one scene of each kind, and with one of each command in front of the mux.
+// one scene of each kind. In front of the mux it is met with one of each command, too.
 func TestMatrix(t *testing.T) {
 	parts := []selection{
 		{scenes: slices.Collect(maps.Values(kinds)), routers: short},
@@ -87,7 +87,7 @@ func wanted() (all []cell) {
 	return all
 }
 
-// What is left out is what cannot be: Fiber's adaptor knows no streams, gRPC needs HTTP/2, and
+// Only impossible cells are left out: Fiber's adaptor knows no streams, gRPC needs HTTP/2, and
 // HTTP/1.1 lets a handler answer early only if it says so before.
 func TestWanted_WhatIsLeftOut(t *testing.T) {
 	can := map[string]int{}
@@ -114,7 +114,7 @@ func TestWanted_WhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// A difference is seen: what is compared is not the same by itself.
+// A difference is seen: the compared values are not equal by themselves.
 func TestDiff(t *testing.T) {
 	bare := &seen{Proto: "HTTP/1.1", Status: 200, Header: map[string][]string{"A": {"1"}}, Body: "x", Trailer: map[string][]string{"T": {"1"}}, Runs: 1}
 	for _, change := range []func(*seen){
@@ -132,7 +132,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// The answer is the last head of what curl -D writes; trailers follow it.
+// The answer is the last head in the output of curl -D; trailers follow it.
 func TestDump(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string

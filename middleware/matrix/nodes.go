@@ -165,7 +165,7 @@ func (p *pair) close() {
 	}
 }
 
-// logs is what servers log.
+// logs keeps the lines that servers log.
 type logs struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -178,7 +178,7 @@ func (l *logs) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// misuse returns what was logged since the last call of handlers that use net/http wrongly.
+// misuse returns the lines logged since its last call about handlers that use net/http wrongly.
 func (l *logs) misuse() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A call of grpc-go that Serialize does not let through gets a status that says what to do.
+// A call of grpc-go that Serialize does not let through gets a status that says how to go on.
 func TestSerialize_RefusalsOfGRPC(t *testing.T) {
 	c, err := coord.New(t.Context(), fallback.NewMemory(), nil)
 	if err != nil {

@@ -33,7 +33,7 @@ func newLocks() *coord.Coordinator {
 	return locks
 }
 
-// pay sends two requests for order 42, of which the second one is a retry.
+// pay sends two requests for order 42; the second one is a retry.
 func pay(h http.Handler) {
 	for range 2 {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders/42/payment", nil)
@@ -151,7 +151,7 @@ func Example_gin() {
 }
 
 func fiberInMux(locks *coord.Coordinator, store middleware.Store) *http.ServeMux {
-	payments := fiber.New() // what the middlewares are for, and nothing else
+	payments := fiber.New() // the routes that the middlewares are for, and nothing else
 	payments.Post("/orders/:id/payment", func(c fiber.Ctx) error { return c.SendString("paid for " + c.Params("id")) })
 	others := fiber.New()
 	others.Get("/orders/:id", func(c fiber.Ctx) error { return c.SendString("order " + c.Params("id")) })
@@ -208,7 +208,7 @@ func TestFiberHasNoWayAroundTheMiddlewares(t *testing.T) {
 	}
 }
 
-// What docs/routers.md warns of: the lock is gone when the handler runs.
+// docs/routers.md warns of this: the lock is gone when the handler runs.
 func Example_fiberHTTPMiddleware() {
 	locks := newLocks()
 	defer locks.Close(context.Background())

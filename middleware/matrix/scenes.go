@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// A scene is what a client and a handler do with each other.
+// A scene is an exchange between a client and a handler.
 type scene struct {
 	name    string
-	keyed   bool     // has an idempotency key: not what talks both ways, as a request with a key is read first
+	keyed   bool     // has an idempotency key, so its body is read first: not if both sides talk
 	only    []string // protocols; nil: all
 	tool    string   // the command that is the client; empty: this process
 	whole   bool     // the handler answers at once and in whole, which all routers can
@@ -141,7 +141,7 @@ func (x *trial) fetch(got *seen, r *http.Request) {
 	}
 }
 
-// echoRequest answers with what it was asked.
+// echoRequest answers with the request.
 func echoRequest(x *trial, w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	w.Header()["X-Many"] = []string{"a", "b"}

@@ -197,8 +197,8 @@ func earlyToCurl(x *trial, w http.ResponseWriter, r *http.Request) {
 	earlyBothWays(x, w, r)
 }
 
-// echoWithoutOffer leaves out what Route does not pass on: the headers of an offered upgrade, and a
-// length of a body that is none.
+// echoWithoutOffer leaves out headers that Route does not pass on: those of an offered upgrade, and
+// the length of an empty body.
 func echoWithoutOffer(x *trial, w http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{"Upgrade", "Http2-Settings", "Connection"} {
 		r.Header.Del(name)

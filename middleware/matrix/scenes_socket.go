@@ -9,7 +9,7 @@ import (
 )
 
 var socketScenes = []scene{
-	// Always by HTTP/1.1, beside what the server speaks otherwise.
+	// Always by HTTP/1.1, beside the server's other protocol.
 	{name: "WebSocket", handler: func(_ *trial, w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"chat"}})
 		if err != nil {

@@ -183,7 +183,7 @@ func answeredEarly(x *trial, got *seen) {
 	}
 }
 
-// flush sends what a handler has written. If it cannot, the client sees that.
+// flush sends the bytes that a handler has written. If it cannot, the client sees that.
 func flush(w http.ResponseWriter) {
 	if err := http.NewResponseController(w).Flush(); err != nil {
 		fmt.Fprintln(w, "flush:", err)

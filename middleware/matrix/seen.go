@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// seen is what the client of a trial saw.
+// seen is the answer that the client of a trial saw.
 type seen struct {
 	Proto   string
 	Status  int
@@ -44,7 +44,7 @@ func (s *seen) head(res *http.Response, err error) {
 	delete(s.Header, "Trailer") // the client has it in res.Trailer
 }
 
-// rest takes what is left of the body, and the trailers.
+// rest takes the rest of the body, and the trailers.
 func (s *seen) rest(res *http.Response) {
 	b, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
@@ -66,7 +66,7 @@ func (s *seen) failed(err error) {
 	}
 }
 
-// diff returns how got differs from what was seen without a middleware.
+// diff returns how got differs from bare, the answer without a middleware.
 func diff(bare, got *seen) []string {
 	var d []string
 	add := func(what string, a, b any) {

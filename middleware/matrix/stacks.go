@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// A stack is what stands around a handler. "bare" is nothing, what the others are compared with.
+// A stack is the middlewares around a handler. "bare" is none, and the others are compared with it.
 type stack struct {
 	name string
 	mw   func(http.Handler) http.Handler

@@ -174,7 +174,7 @@ func (x *trial) enter() {
 
 func (x *trial) leave() { x.inside.Add(-1) }
 
-// until reports whether a condition becomes true, of which no event tells.
+// until reports whether a condition becomes true that no event announces.
 func until(ok func() bool) bool {
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

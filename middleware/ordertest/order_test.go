@@ -60,8 +60,8 @@ func (b *bench) idempotent() around {
 	return holdfast.Idempotent(b.c, holdfast.NewMemoryStore(nil), holdfast.Unscoped, nil)
 }
 
-// serve starts a server with a handler in ours and the other middleware, and returns what sends
-// requests to it.
+// serve starts a server with a handler in ours and the other middleware, and returns a function
+// that sends requests to it.
 func (b *bench) serve(ours around, h http.HandlerFunc) func(body string, headers ...string) answer {
 	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.runs.Add(1); h(w, r) })
 	handler := ours(b.other(counted))

@@ -23,13 +23,13 @@ type Middleware = func(http.Handler) http.Handler
 // A Suite is a router with its adapter. H is the type of the router's handlers.
 type Suite[H any] struct {
 	// Mount returns a router that serves GET and POST of /orders/{id} by h, inside of the
-	// middlewares, the first of which is outermost, and all of that inside of the router's own
-	// middleware that recovers from panics.
+	// middlewares; the first one is outermost. All of that is inside of the router's own middleware
+	// that recovers from panics.
 	Mount func(where Where, h H, mw ...Middleware) http.Handler
 
-	// Text makes a handler that calls f, with the request as the router's handlers have it and the
-	// value of {id}, and answers as f says. Error makes one that lets the router answer, as its
-	// users do with errors. What that answers has to contain text.
+	// Text makes a handler that calls f and answers as f says; f gets the request as the router's
+	// handlers have it, and the value of {id}. Error makes one that lets the router answer, as its
+	// users do with errors. The router's answer has to contain text.
 	Text, Error func(f func(r *http.Request, id string) (status int, text string)) H
 
 	// Stream makes a handler that flushes whenever f has returned a text, until that is empty.
@@ -40,11 +40,11 @@ type Suite[H any] struct {
 
 	// Bypasses are ways to mount net/http's middlewares that people use in the place of the
 	// adapter: a handler in a router. They need not serve, but must not make the middlewares replay
-	// what no client was answered.
+	// an answer that no client got.
 	Bypasses map[string]func(h H, mw Middleware) http.Handler
 }
 
-// Where says to what the middlewares are mounted.
+// Where says where the middlewares are mounted.
 type Where string
 
 // The places to mount a middleware at.
@@ -54,7 +54,7 @@ const (
 	All   Where = "all"
 )
 
-// An Answer is what a handler answers to POST /orders/7 with a body in JSON, {"units":3}.
+// An Answer is a handler's answer to POST /orders/7 with a body in JSON, {"units":3}.
 type Answer[H any] struct {
 	Handler H
 	Status  int
@@ -108,7 +108,7 @@ func post(h http.Handler) *httptest.ResponseRecorder {
 }
 
 // answers: whatever a handler does to answer, a repeated request gets the same, without a second
-// run. And so it is with what a handler answers by way of the router.
+// run. So it is with answers by way of the router.
 func (s Suite[H]) answers(t *testing.T) {
 	all := map[string]Answer[H]{
 		"text": {Handler: s.Text(func(_ *http.Request, id string) (int, string) { return http.StatusCreated, "made " + id }), Status: 201, Body: "made 7"},

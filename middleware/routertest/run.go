@@ -136,7 +136,7 @@ func (s Suite[H]) coalesce(t *testing.T) {
 	}
 }
 
-// streams: what a handler flushes arrives at once, and a repeated request gets all of it.
+// streams: flushed bytes arrive at once, and a repeated request gets all of them.
 func (s Suite[H]) streams(t *testing.T) {
 	step := make(chan string, 1)
 	server := httptest.NewServer(s.Mount(Route, s.Stream(func(*http.Request) string { return <-step }), idempotent(t), serialize(t)))

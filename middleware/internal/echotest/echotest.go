@@ -20,7 +20,7 @@ import (
 // {"error":"sold"}.
 var ErrSold = errors.New("sold")
 
-// A Context is what the contexts of both versions have.
+// A Context has the methods that the contexts of both versions share.
 type Context interface {
 	Request() *http.Request
 	Param(name string) string
@@ -34,7 +34,7 @@ type Context interface {
 }
 
 // Suite returns the suite of a version with the answers that are the same in both, and more. The
-// caller sets what is not: Error, Stream and what mounts.
+// caller sets the rest: Error, Stream and the functions that mount.
 func Suite[C Context, H ~func(C) error](more map[string]routertest.Answer[H]) routertest.Suite[H] {
 	all := map[string]routertest.Answer[H]{
 		"JSON": {Handler: func(c C) error { return c.JSON(http.StatusCreated, map[string]int{"n": 1}) }, Status: 201, Body: `{"n":1}`},

@@ -6,8 +6,8 @@ import (
 	"github.com/holdfast-go/holdfast/middleware/routertest"
 )
 
-// An Echo is what the routers of both versions have. H is the type of their handlers, M that of
-// their middlewares; G is a group, R a route and RS several.
+// An Echo has the methods that the routers of both versions share. H is the type of their handlers,
+// M that of their middlewares; G is a group, R a route and RS several.
 type Echo[H, M, R, RS any, G Routes[H, M, RS]] interface {
 	http.Handler
 	Routes[H, M, RS]
@@ -16,7 +16,7 @@ type Echo[H, M, R, RS any, G Routes[H, M, RS]] interface {
 	Use(mw ...M)
 }
 
-// Routes are what routers and groups have.
+// Routes has the methods that routers and groups share.
 type Routes[H, M, RS any] interface {
 	Match(methods []string, path string, h H, mw ...M) RS
 }
