@@ -7,12 +7,12 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// account is what this process knows of an account.
+// account is this process's state of an account.
 type account struct {
 	spread float64 // 0.5 to 1: which part of Options.Early is this process's, so that not all refresh at once
 	users  int     // callers that may change it; protected by Keeper.mu
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	record Record     // as last seen in the store, but without its refresh token; without an access token there is none
 	due    time.Time  // when to refresh it; zero: never
 	until  time.Time  // when to hand it out no longer; zero: never
@@ -25,8 +25,8 @@ type account struct {
 	spared error
 	spare  time.Time
 
-	// pending is what the provider gave us and the store did not take. The mark in the store has
-	// the same Fence.
+	// pending is a record that the provider gave us and the store did not take. The mark in the
+	// store has the same Fence.
 	pending *Record
 	// unspent is the fence of a mark that may be in the store, although nothing was sent under it;
 	// 0: there is none.
@@ -47,7 +47,7 @@ func (a *account) now(now time.Time) (t *oauth2.Token, due bool, err error) {
 	return a.record.token(), passed(a.due, now) && err == nil, nil
 }
 
-// adopt takes over what the store has, and tells whether it need not be refreshed yet.
+// adopt takes over the store's record, and reports whether it need not be refreshed yet.
 func (a *account) adopt(r Record, o *Options) bool {
 	due, until := r.times(a.spread, o)
 	now := time.Now()
@@ -55,7 +55,7 @@ func (a *account) adopt(r Record, o *Options) bool {
 	defer a.mu.Unlock()
 	fresh := !r.AccessToken.Empty() && !passed(due, now) && r.AccessToken != a.refused
 	if r.Compare(a.record) < 0 && !passed(a.due, now) {
-		return fresh // it was read before another writer, such as Replace, saved what is here
+		return fresh // it was read before another writer, such as Replace, saved a.record
 	}
 	if r.Compare(a.record) > 0 && !r.Issued.Equal(a.record.Issued) {
 		a.spared, a.spare = nil, time.Time{} // the provider has answered another process since
@@ -73,7 +73,7 @@ func (a *account) forget(r Record, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.record.AccessToken.Empty() && r.Compare(a.record) < 0 && !passed(a.due, now) && a.record.AccessToken != a.refused {
-		return // it was read before a login saved what is here
+		return // it was read before a login saved a.record
 	}
 	a.record, a.due, a.until = r, time.Time{}, time.Time{}
 	a.refused, a.spared, a.spare = Secret{}, nil, time.Time{}
@@ -122,7 +122,7 @@ func (a *account) fail(err error, until time.Time) {
 	a.failed, a.retry = err, until
 }
 
-// leave notes what the store was not told.
+// leave notes the changes that the store was not told.
 func (a *account) leave(pending *Record, unspent uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-// BenchmarkToken asks for a token that is in use: what every request to a provider does.
+// BenchmarkToken asks for a token that is in use, as every request to a provider does.
 func BenchmarkToken(b *testing.B) {
 	locks, err := coord.New(context.Background(), fallback.NewMemory(), nil)
 	if err != nil {

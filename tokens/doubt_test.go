@@ -255,7 +255,7 @@ func TestAForgivingProviderIsAskedOnceMore(t *testing.T) {
 			if _, err := k.Token(w.Context(), "alice"); err == nil || errors.Is(err, tokens.ErrInDoubt) {
 				w.Errorf("got %v, want the provider's", err)
 			}
-			// What was sent for certain is only the first one: there is a second one yet.
+			// Only the first one was sent for certain: there is a second one yet.
 			w.provider.set(nil, nil)
 			time.Sleep(backoff)
 			w.want(k, "a3")

@@ -45,7 +45,7 @@ type InDoubtError struct {
 	Since   time.Time // when it was, for the first time
 	Again   bool      // it was sent again since, and that is in doubt as well
 	Replay  bool      // it will be sent again, as Options.ReplayInDoubt permits: ask again after Options.Backoff, or Retry-After
-	Err     error     // what went wrong, in the process in which it did; nil in others
+	Err     error     // the cause, in the process of the failure; nil in others
 }
 
 func (e *InDoubtError) Error() string {
@@ -63,7 +63,7 @@ func (e *InDoubtError) Error() string {
 // Is makes errors.Is(e, ErrInDoubt) true.
 func (e *InDoubtError) Is(target error) bool { return target == ErrInDoubt }
 
-// Unwrap returns what went wrong, if it is known.
+// Unwrap returns the cause, if it is known.
 func (e *InDoubtError) Unwrap() error { return e.Err }
 
 // A RejectedError is how [ErrRejected] is told: errors.Is(err, ErrRejected) holds.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// FuzzRecord: whatever record is stored, it is written as what it was read as, and no token is
-// handed out beyond its life.
+// FuzzRecord: whatever record is stored, it is written as it was read, and no token is handed out
+// beyond its life.
 func FuzzRecord(f *testing.F) {
 	r := Record{Fence: 1<<63 + 1, Step: lastStep, AccessToken: NewSecret("a"), RefreshToken: NewSecret("r"), Issued: time.Unix(1, 2).UTC(), Expiry: time.Unix(3600, 0).UTC(),
 		Spending: Mark{Fence: 7, Since: time.Unix(5, 0).UTC(), Again: true}, Rejected: "invalid_grant"}

@@ -1,5 +1,5 @@
 // Package tokens keeps the OAuth 2.0 tokens of many accounts for many processes: each token is
-// refreshed once, by one of them, and a rotated refresh token is stored before any caller uses the
+// refreshed once, by one of them. A rotated refresh token is stored before any caller uses the
 // access token that came with it. No refresh token is sent twice.
 //
 // Providers that rotate refresh tokens take a used one for stolen, and revoke everything that was
@@ -9,9 +9,9 @@
 //
 // One token's journey: [Keeper.Token] returns the access token that this process has, without any
 // I/O, until some time before its expiry, which is another one in each process. Then one goroutine
-// reads the store; if no other process was first, it locks the account ([coord.Coordinator.Lock]),
-// reads again, and writes into the record that it is about to spend the refresh token. Only then it
-// asks the provider; it writes the new tokens, which clears that mark, and only then hands them
+// reads the store. If no other process was first, it locks the account ([coord.Coordinator.Lock])
+// and reads again. It writes into the record that it is about to spend the refresh token. Only then
+// it asks the provider; it writes the new tokens, which clears that mark, and only then hands them
 // out. Meanwhile all other callers go on with the old access token.
 //
 // A mark that outlives its writer means that the provider may have seen the refresh token, or not.
@@ -23,7 +23,7 @@
 // makes the next Token refresh it, once in all processes, and [Keeper.Transport] is a client's
 // transport that does so by itself.
 //
-// [Seal] encrypts what the store keeps. A [Record] prints and logs without its tokens.
+// [Seal] encrypts the stored tokens. A [Record] prints and logs without its tokens.
 //
 // Every write has the fencing token of its lock, so that a process that was stopped for too long
 // overwrites nothing.
@@ -56,7 +56,7 @@ type Keeper struct {
 	stop context.CancelCauseFunc
 	work sync.WaitGroup // the flights
 
-	mu       sync.RWMutex // protects what follows, and work from being added to while Close waits for it
+	mu       sync.RWMutex // protects the fields below, and work from being added to while Close waits for it
 	accounts map[string]*account
 	sweep    int // with so many accounts, unused ones are removed
 	closed   bool
@@ -93,11 +93,11 @@ func New(locks *coord.Coordinator, conf *oauth2.Config, store Store, opts *Optio
 	return k, nil
 }
 
-// Close ends what waits, begins no request to the provider, lets those that are under way come to
-// their end, stores their results, and returns when no goroutine is left: after Options.SaveTimeout
-// and the longer one of SaveTimeout and Timeout at the latest, if the client and the store heed
-// their contexts. A process that ends without Close while it asks the provider leaves the account
-// in doubt.
+// Close ends all waits, and begins no request to the provider. It lets requests that are under way
+// come to their end, stores their results, and returns when no goroutine is left: after
+// Options.SaveTimeout and the longer one of SaveTimeout and Timeout at the latest, if the client
+// and the store heed their contexts. A process that ends without Close while it asks the provider
+// leaves the account in doubt.
 func (k *Keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -125,14 +125,14 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 // Token returns an access token of the account that is valid for Options.Leeway at least. It blocks
 // only if this process has none; then it waits, until ctx ends at most, for the store, another
 // process or the provider. The token is the caller's own copy. It has no refresh token, since only
-// a Keeper may spend that, and no Extra fields. A token of which the provider does not say how long
-// it lives (expires_in) has no Expiry; see Options.Life.
+// a Keeper may spend that, and no Extra fields. A token without a life by the provider (expires_in)
+// has no Expiry; see Options.Life.
 //
 // Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed];
 // ctx's own; those of [coord.Coordinator.Lock]; the store's; and the provider's, as an
 // [*oauth2.RetrieveError], if it did not spend the refresh token. For Options.Backoff after an
 // error, this process returns the same again without looking; and no process asks the provider
-// again before what that has said in Retry-After, an hour at most, is over.
+// again before its Retry-After, an hour at most, is over.
 func (k *Keeper) Token(ctx context.Context, name string) (*oauth2.Token, error) {
 	a, err := k.account(name)
 	if err != nil {
@@ -195,8 +195,8 @@ func (k *Keeper) Replace(ctx context.Context, name string, t *oauth2.Token) erro
 // token that they have until it is time to refresh that one. The provider is not told: if it is to
 // revoke the tokens, do that first.
 //
-// What is stored afterwards is an empty record, see [Record.Empty], so that nothing that is still
-// on its way to the store brings the tokens back.
+// Afterwards the store has an empty record, see [Record.Empty], so that no write on its way to the
+// store brings the tokens back.
 func (k *Keeper) Forget(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (k *Keeper) put(ctx context.Context, name string, next func(fence uint64) R
 	if err := k.save(ctx, name, r); err != nil {
 		return err
 	}
-	// Nothing of what was before has to do with it.
+	// Nothing from before concerns the new record.
 	a.leave(nil, 0)
 	a.trust()
 	a.adopt(r, &k.opts)
@@ -257,7 +257,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// account returns what this process knows of the account.
+// account returns this process's state of the account.
 func (k *Keeper) account(name string) (*account, error) {
 	k.mu.RLock()
 	a, closed := k.accounts[name], k.closed

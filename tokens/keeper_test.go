@@ -151,7 +151,7 @@ func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
 		w.wantError(other, tokens.ErrInDoubt) // as far as others know
 		w.store.set(nil, nil)
 		time.Sleep(backoff)
-		w.want(k, "a2") // it had kept what the provider said
+		w.want(k, "a2") // it had kept the provider's answer
 		time.Sleep(backoff)
 		w.want(other, "a2")
 		w.provider.want(w.T, 1)
@@ -161,7 +161,7 @@ func TestATokenIsStoredBeforeItIsUsed(t *testing.T) {
 	})
 }
 
-// What is kept for a store that fails must not be stored over a new login.
+// A record that is kept for a store that fails must not be stored over a new login.
 func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper(&tokens.Options{SaveTimeout: time.Second})
@@ -181,7 +181,7 @@ func TestWhatWasKeptIsDroppedAfterALogin(t *testing.T) {
 	})
 }
 
-// What was read before a login must not be taken for what is there after it.
+// A record that was read before a login must not be taken for the one after it.
 func TestALoginIsNotForgottenForAnOlderToken(t *testing.T) {
 	bubble(t, func(w *world) {
 		other, _ := w.keeper(nil)
@@ -305,7 +305,7 @@ func (stuck) Load(ctx context.Context, _ string) (tokens.Record, error) {
 	return tokens.Record{}, ctx.Err()
 }
 
-// unsaved is a store of which only Save is stuck.
+// unsaved is a store with only Save stuck.
 type unsaved struct{ tokens.Store }
 
 func (unsaved) Save(ctx context.Context, _ string, _ tokens.Record) error {
@@ -323,7 +323,7 @@ func TestCloseEndsWhatTheStoreDoesNotAnswer(t *testing.T) {
 			return k
 		},
 		"Save": func(w *world) *tokens.Keeper {
-			k := w.outage() // what it keeps is stored first
+			k := w.outage() // its kept record is stored first
 			w.store.Store = unsaved{w.store.Store}
 			return k
 		},

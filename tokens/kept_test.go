@@ -36,7 +36,7 @@ func TestAKeptTokenThatHasExpiredIsRefreshed(t *testing.T) {
 		if len(saved) != 3 {
 			w.Fatalf("saved: %v", saved)
 		}
-		for i, r := range saved { // what is kept, the mark, the new token
+		for i, r := range saved { // the kept token, the mark, the new token
 			if refresh := []string{"r2", "r2", "r3"}[i]; r.RefreshToken.Reveal() != refresh || (r.Spending.Fence != 0) != (i == 1) {
 				w.Errorf("saved as number %d: %v with %s", i, r, r.RefreshToken.Reveal())
 			}
@@ -47,13 +47,12 @@ func TestAKeptTokenThatHasExpiredIsRefreshed(t *testing.T) {
 	})
 }
 
-// What a process leaves that crashes between two of its writes: only the one that asks the provider
-// leaves doubt.
+// A process crashes between two of its writes: only the one that asks the provider leaves doubt.
 func TestACrashWhileAKeptTokenIsRefreshed(t *testing.T) {
 	dead := errors.New("dead")
 	for name, x := range map[string]struct {
 		before, after func(tokens.Record) error
-		token         string // what another process gets; empty: the account is in doubt
+		token         string // that another process gets; empty: the account is in doubt
 	}{
 		"before it is stored": {before: func(tokens.Record) error { return dead }},
 		"once it is stored":   {after: func(tokens.Record) error { return dead }, token: "a3"},

@@ -20,13 +20,13 @@ type Options struct {
 	Early time.Duration
 
 	// Leeway is how long before its expiry an access token is no longer handed out. It has to cover
-	// what the clocks of the processes and of the provider differ. Default 10 s, and never more
-	// than a tenth of the token's life.
+	// the difference of the clocks of the processes and of the provider. Default 10 s, and never
+	// more than a tenth of the token's life.
 	Leeway time.Duration
 
-	// Life is how long an access token lives of which the provider does not say that (expires_in):
-	// from when this process, or another one, got it. Default 1 h; at least 1 s. Negative: for
-	// ever, or until it is refused.
+	// Life is the life of an access token without one by the provider (expires_in): from when this
+	// process, or another one, got it. Default 1 h; at least 1 s. Negative: for ever, or until it
+	// is refused.
 	Life time.Duration
 
 	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the
@@ -49,9 +49,9 @@ type Options struct {
 	// login, is found all the same. It does not count where ReplayInDoubt would be over by then.
 	Backoff time.Duration
 
-	// ReplayInDoubt is for how long after a refresh token was sent for the first time the provider
-	// is known to accept it once more, without taking it for stolen ("grace period", "leeway",
-	// "reuse interval"). If it is not known whether the provider has spent a refresh token, it is
+	// ReplayInDoubt is the provider's grace for a used refresh token ("grace period", "leeway",
+	// "reuse interval"): it accepts that once more, without taking it for stolen. It counts from
+	// the first time that the token was sent. A refresh token that the provider may have spent is
 	// sent once more within this time, by the process's clock, and never a third time. 0: it is not
 	// sent again.
 	ReplayInDoubt time.Duration
@@ -72,7 +72,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// filled returns a copy with all defaults in place, or what is wrong.
+// filled returns a copy with all defaults in place, or the error.
 func (o *Options) filled() (Options, error) {
 	var f Options
 	if o != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// outcome is what became of a refresh token that was sent.
+// outcome is the fate of a refresh token that was sent.
 type outcome uint8
 
 const (
@@ -72,12 +72,12 @@ func (k *Keeper) judge(sent bool, err error) outcome {
 	return doubtful
 }
 
-// Unspent is the default of [Options.Unspent]: it is sure that a refresh token was not spent if no
-// connection was made (as the address could not be resolved or dialled, or the server's certificate
-// is wrong), and if the provider itself said that it refuses the request: with a status of 4xx,
-// with an error code and a status of 2xx, or with a redirect that means that the whole request
-// belongs elsewhere (301, 307, 308; none is followed). A 5xx does not tell whether it comes from
-// before the work or after.
+// Unspent is the default of [Options.Unspent]. A refresh token is unspent for certain if no
+// connection was made: the address could not be resolved or dialled, or the server's certificate is
+// wrong. It is also unspent if the provider itself said that it refuses the request: with a status
+// of 4xx; with an error code and a status of 2xx; or with a redirect that means that the whole
+// request belongs elsewhere (301, 307, 308; none is followed). A 5xx does not tell whether it comes
+// from before the work or after.
 func Unspent(err error) bool {
 	if r, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return answered(r)

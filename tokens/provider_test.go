@@ -24,9 +24,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // provider rotates refresh tokens, and takes a used one for stolen.
 type provider struct {
 	life  time.Duration
-	grace time.Duration // for which a used refresh token is accepted once more
+	grace time.Duration // a used refresh token is accepted once more for so long
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	requests int
 	current  int // number of the refresh token that is good; 0: none, all are revoked
 	spent    time.Time
@@ -185,7 +185,7 @@ func (w *world) keeper(opts *tokens.Options) (*tokens.Keeper, *coord.Coordinator
 // hooked is a store that does something before and after each Save.
 type hooked struct {
 	tokens.Store
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	loads  int
 	loaded func() // after a Load
 	before func(tokens.Record) error

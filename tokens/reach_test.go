@@ -106,7 +106,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// Error texts go to logs, and what a provider answers may have anything in it.
+// Error texts go to logs, and a provider's answer may have anything in it.
 func TestErrorTextsHaveNoSecrets(t *testing.T) {
 	const old, young = "refresh-1", "refresh-2"
 	for _, x := range []struct {

@@ -48,7 +48,7 @@ func readmeACL(t *testing.T) []string {
 	return strings.Fields(string(rule[1]))
 }
 
-// What the documents say of ACLs is enough, no other command is used, and none that hurts others is
+// The ACL in the documents is enough, no other command is used, and none that hurts others is
 // permitted.
 func TestRedisStoreWithAnACL(t *testing.T) {
 	s := redistest.Start(t)

@@ -16,9 +16,9 @@ import (
 //
 // Its methods are called by many goroutines and processes at once, and may block until ctx ends.
 // They must be atomic for each account, and a Load that begins after a Save has returned must see
-// that Save or a later one: no replica that is behind, no cache. What Save has confirmed should
-// survive a crash of the store: a refresh token that is lost means a new login. A store keeps
-// tokens as they are, unless it is wrapped by [Seal].
+// that Save or a later one: no replica that is behind, no cache. A confirmed Save should survive a
+// crash of the store: a refresh token that is lost means a new login. A store keeps tokens as they
+// are, unless it is wrapped by [Seal].
 type Store interface {
 	// Load returns the account's record, or an error that Is [ErrNoAccount] if there is none.
 	Load(ctx context.Context, account string) (Record, error)
@@ -30,9 +30,9 @@ type Store interface {
 	Save(ctx context.Context, account string, r Record) error
 }
 
-// A Record is what is stored of an account. It is a plain value, which compares with ==. Its tokens
-// are a [Secret] each: a record can be printed and logged. Stores keep either its fields, by
-// [Secret.Reveal], or what [Record.Encode] returns: its form is stable.
+// A Record is the stored state of an account. It is a plain value, which compares with ==. Its
+// tokens are a [Secret] each: a record can be printed and logged. Stores keep either its fields, by
+// [Secret.Reveal], or the bytes of [Record.Encode]: its form is stable.
 type Record struct {
 	// Fence is the token of the lock under which this was written; Step orders the writes under
 	// that lock, from 0.
@@ -59,7 +59,7 @@ type Record struct {
 	Rejected string `json:"rejected,omitempty"`
 }
 
-// A Mark is written before a refresh token is sent, and cleared by the write of what came back.
+// A Mark is written before a refresh token is sent, and cleared by the write of the outcome.
 type Mark struct {
 	Fence uint64    `json:"fence"` // of the sender's lock
 	Since time.Time `json:"since"` // when it was sent for the first time, by the clock of that process
@@ -108,8 +108,8 @@ func DecodeRecord(text []byte) (Record, error) {
 	return r, nil
 }
 
-// Steps under one lock: what an earlier holder of this process could not store, the mark, and what
-// became of it. A late duplicate of one cannot undo the next.
+// Steps under one lock: the record that an earlier holder of this process could not store, the
+// mark, and the mark's outcome. A late duplicate of one cannot undo the next.
 const (
 	keptStep = 0
 	markStep = 1
@@ -124,7 +124,7 @@ func newRecord(t *oauth2.Token, fence uint64, step uint32, now time.Time) Record
 	}
 }
 
-// token is what callers get.
+// token returns the token for callers.
 func (r *Record) token() *oauth2.Token {
 	return &oauth2.Token{AccessToken: r.AccessToken.Reveal(), TokenType: r.TokenType, Expiry: r.Expiry}
 }

@@ -41,7 +41,7 @@ func (k *Keeper) renew(ctx context.Context, a *account, name string, had *oauth2
 	if a.adopt(r, &k.opts) {
 		return r.token(), nil
 	}
-	// What this process has may be later than r: Replace saves a new login meanwhile. It should be
+	// This process's record may be later than r: Replace saves a new login meanwhile. It should be
 	// refreshed, but no caller has to wait for that: the next caller begins it in the background.
 	if now, _, _ := a.now(time.Now()); had == nil && now != nil {
 		return now, nil
@@ -253,8 +253,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// insist saves what must not be lost: until the store has taken it, whichever callers leave
-// meanwhile.
+// insist saves a record that must not be lost: until the store has taken it, whichever callers
+// leave meanwhile.
 func (k *Keeper) insist(ctx context.Context, name string, r Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.SaveTimeout)
 	defer cancel()

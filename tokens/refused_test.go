@@ -204,8 +204,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// What another process has forgotten does not stay in the memory of this one, whatever the store
-// had not taken of it.
+// Tokens that another process has forgotten do not stay in the memory of this one, not even those
+// that the store had not taken.
 func TestForgottenSecretsDoNotStay(t *testing.T) {
 	for name, gone := range map[string]func(*world, *tokens.Keeper){
 		"forgotten": func(w *world, other *tokens.Keeper) {

@@ -24,7 +24,7 @@ func (w *world) later(k *tokens.Keeper, until time.Time) {
 	}
 }
 
-// What a provider says to one process counts for all.
+// A provider's answer to one process counts for all.
 func TestTheProviderIsLeftAloneByAll(t *testing.T) {
 	bubble(t, func(w *world) {
 		all := make([]*tokens.Keeper, 4)

@@ -125,7 +125,7 @@ func (s *SealedStore) Save(ctx context.Context, account string, r Record) error 
 	return s.store.Save(ctx, account, Record{Fence: r.Fence, Step: r.Step, RefreshToken: NewSecret(text)})
 }
 
-// sealPrefix begins the refresh token of a sealed record. What follows is base64 of nonce and
+// sealPrefix begins the refresh token of a sealed record. The rest is base64 of nonce and
 // ciphertext.
 const sealPrefix = "holdfast:sealed:1:"
 

@@ -118,7 +118,7 @@ func TestSeal_ADumpShowsNoToken(t *testing.T) {
 	}
 }
 
-// refused checks that the record does not open, and what the error tells.
+// refused checks that the record does not open, and the error's text.
 func refused(t *testing.T, s tokens.Store, account string) {
 	t.Helper()
 	r, err := s.Load(t.Context(), account)
@@ -161,7 +161,7 @@ func TestSeal_AMovedRecordIsRefused(t *testing.T) {
 	p.want(t, 1)
 }
 
-// What is stored cannot be changed without being noticed.
+// A stored record cannot be changed without being noticed.
 func TestSeal_AChangedRecordIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*tokens.Record){
 		"a later version": func(r *tokens.Record) { r.Fence++ },
@@ -271,7 +271,7 @@ func TestSeal_PlainRecordsOfBefore(t *testing.T) {
 		if r, err := sealed.Load(t.Context(), account); err != nil || r.AccessToken.Reveal() != want {
 			t.Errorf("%s: got %+v, %v", account, r, err)
 		}
-		// A process that does not seal yet says so, and does not take what is sealed for a refresh
+		// A process that does not seal yet says so, and does not take a sealed text for a refresh
 		// token.
 		k := keeperOn(t, arbiter, provider.URL, plain)
 		if got, err := k.Token(t.Context(), account); !errors.Is(err, tokens.ErrSeal) {

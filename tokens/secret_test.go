@@ -45,7 +45,7 @@ type plainRecord struct{ AccessToken, RefreshToken string }
 
 func TestRecord_PrintsNoSecret(t *testing.T) {
 	r := secretRecord(7)
-	type hidden struct{ record tokens.Record } // fmt calls no methods of what is in an unexported field
+	type hidden struct{ record tokens.Record } // fmt calls no methods of a value in an unexported field
 	memory := tokens.NewMemoryStore()
 	if err := memory.Save(t.Context(), "alice", r); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 )
 
 // Transport returns a transport that sends requests with the account's access token. A request that
-// is answered with 401 is sent once more with another token, if there is one (see [Keeper.Refused])
-// and its body can be had again: there is none, or GetBody is set, as [http.NewRequest] does for
-// bodies in memory. Other requests get the 401, and the next one another token.
+// is answered with 401 is sent once more, if there is another token (see [Keeper.Refused]) and its
+// body can be had again: there is none, or GetBody is set, as [http.NewRequest] does for bodies in
+// memory. Other requests get the 401, and the next one another token.
 //
 // Only requests for hosts get the token. Others, as redirects to another host, are sent without it.
 // There must be one host at least: "api.example.com" stands for https at port 443,
@@ -87,7 +87,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if body != nil {
 			_ = body.Close()
 		}
-		return res, nil // what the resource said is the better answer
+		return res, nil // the resource's response is the better answer
 	}
 	if 0 <= res.ContentLength && res.ContentLength <= maxDrain { // else it may be a stream without an end to wait for
 		_, _ = io.CopyN(io.Discard, res.Body, res.ContentLength) // so that the connection can be used again
@@ -96,7 +96,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.send(r, body, next)
 }
 
-// send sends a copy of the request: a RoundTripper must not change what it gets.
+// send sends a copy of the request: a RoundTripper must not change the original.
 func (t *transport) send(r *http.Request, body io.ReadCloser, token *oauth2.Token) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Body = body

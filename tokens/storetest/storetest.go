@@ -17,8 +17,8 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-// Run checks the stores that create makes, in parallel subtests, each named by what it proves. Each
-// gets a store without accounts.
+// Run checks the stores that create makes, in parallel subtests, each named after the property that
+// it proves. Each gets a store without accounts.
 func Run(t *testing.T, create func(t *testing.T) tokens.Store) {
 	t.Helper()
 	for _, x := range []struct {
