@@ -19,9 +19,9 @@ import (
 // the content differs for each holder. Programs that read objects by themselves skip that line. Its
 // methods are safe for concurrent use.
 type Bucket struct {
-	// URL is what the names of objects are appended to, such as
+	// URL is the beginning of the objects' URLs, such as
 	// "https://bucket.s3.eu-west-1.amazonaws.com/". It must be set. Names are appended as they are:
-	// escape what is special in a URL ([url.PathEscape]), or "a?1" and "a?2" are one object.
+	// escape the special characters of URLs ([url.PathEscape]), or "a?1" and "a?2" are one object.
 	URL string
 
 	// Client sends the requests. Its Transport signs them, if the store wants that. Nil:
@@ -99,8 +99,8 @@ func unexpected(name string, resp *http.Response) error {
 	return fmt.Errorf("fence: object %q: %s: the bucket is %s: set Bucket.URL to its address there", name, resp.Status, where)
 }
 
-// place is where an object is, for errors: without what may be a secret. The URL that a Client has
-// sent may have a signature.
+// place returns the object's URL for errors: without the parts that may be secret. The URL that a
+// Client has sent may have a signature.
 func (b Bucket) place(name string) string {
 	u, err := url.Parse(b.URL + name)
 	if err != nil {

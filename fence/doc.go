@@ -2,8 +2,8 @@
 // write of a holder that was stopped for longer than its lease. docs/fencing.md shows the late
 // write and how it is stopped.
 //
-// For SQL databases, [Table] keeps the highest token of each key in a table of its own, and
-// [Column] in a column of the caller's rows. Both have the same methods:
+// For SQL databases, [Table] keeps the highest token of each key in a table of its own. [Column]
+// keeps it in a column of the caller's rows. Both have the same methods:
 //
 //	var fences = fence.Table{Dialect: fence.Postgres}
 //
@@ -17,6 +17,6 @@
 // message once, in the transaction that does its work.
 //
 // Elsewhere: package redisfence wraps scripts of Redis; [Transport] and [Require] take the token
-// through HTTP; [Memory] is for a resource in this process, [UpdateFile] for a file, [Update] for
+// through HTTP; [Memory] is for a resource in this process, [UpdateFile] for a file; [Update] for
 // an object of a store with conditional writes, such as a [Bucket]; [Judge] for any other.
 package fence

@@ -56,7 +56,7 @@ func fresh(t *testing.T, d *database) (fence.Table, func() int64) {
 	return fence.Table{Dialect: dialects[d.Kind]}, func() int64 { return d.number(`SELECT n FROM counters`) }
 }
 
-// What was committed is not done again, and is no error, though the lock was lost meanwhile.
+// A committed transaction is not done again, and is no error, though the lock was lost meanwhile.
 func TestDoTx_LostAfterCommit(t *testing.T) {
 	d := open(t, sqliteKind)
 	table, count := fresh(t, d)
@@ -97,7 +97,7 @@ func TestDoTx_LostWithoutAnError(t *testing.T) {
 	}
 }
 
-// What was not committed is done again under another lock.
+// A transaction that was not committed is done again under another lock.
 func TestDoTx_LostBeforeCommit(t *testing.T) {
 	d := open(t, sqliteKind)
 	table, count := fresh(t, d)

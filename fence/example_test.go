@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/fence"
 )
 
-// shop returns a database with one article, of which there are two, and coordinators' locks.
+// shop returns a database with two units of one article, and a coordinator's locks.
 func shop(ctx context.Context) (db *sql.DB, locks *coord.Coordinator, end func()) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

@@ -152,8 +152,8 @@ func replaceFile(path string, data []byte) (err error) {
 	return dir.Sync()
 }
 
-// liken gives a file, which this process owns, the permissions of another one, if that exists, and
-// its owner and group where the process may set them.
+// liken gives a file of this process the permissions of the file at path, if that exists. It also
+// sets the owner and the group of that file where the process may do so.
 func liken(temp *os.File, path string) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

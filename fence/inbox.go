@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-go/holdfast/internal/unit"
 )
 
-// An Inbox is a table of the IDs of what was executed: messages of a queue, or jobs. An ID goes
-// into it in the transaction that does the work, so that the work is done exactly once, however
-// often its message is delivered, and whatever dies in between: there is no unknown outcome. Its
-// methods are safe for concurrent use.
+// An Inbox is a table of the IDs of executed work: messages of a queue, or jobs. An ID goes into it
+// in the transaction that does the work. So the work is done exactly once, however often its
+// message is delivered, and whatever dies in between: there is no unknown outcome. Its methods are
+// safe for concurrent use.
 type Inbox struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect
@@ -30,7 +30,7 @@ type Inbox struct {
 // MaxID is the length of the longest ID of an [Inbox], in bytes.
 const MaxID = 512
 
-// ErrDone: what has this ID was executed, and its transaction was committed.
+// ErrDone: the work with this ID was executed, and its transaction was committed.
 var ErrDone = errors.New("fence: executed before")
 
 func (b Inbox) name() string {
@@ -117,14 +117,14 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 }
 
 // Once calls fn in a transaction that has the ID, and commits; it returns nil if this was done, now
-// or before. Calls with the same ID in other processes wait for its lock, "inbox/" and the ID,
-// which saves the database transactions that wait for each other.
+// or before. Calls with the same ID in other processes wait for its lock, "inbox/" and the ID. This
+// saves the database transactions that wait for each other.
 //
 // After an error nothing was written, unless that Is [ErrUnknown]; the call may be made again in
-// either case. One that is not known to have been committed is looked for by its ID, so fn may be
-// called again, and its work is in the database once. fn must do all that it does with tx, must
-// neither commit nor roll back, and must heed its context, which ends with ctx and if the lock is
-// lost.
+// either case. A transaction that is not known to have been committed is looked for by its ID. So
+// fn may be called again, and its work is in the database once. fn must do all its work with tx,
+// and must neither commit nor roll back. It must heed its context, which ends with ctx and if the
+// lock is lost.
 func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := checkID(id); err != nil { // before callers without one wait for each other's lock
 		return err
@@ -145,9 +145,9 @@ func (b Inbox) Once(ctx context.Context, locks Locker, db *sql.DB, id string, fn
 	}
 }
 
-// Forget deletes the IDs of what was executed longer ago than that, and returns how many. Call it
-// now and then, with a time that is longer than a message may be delivered again. Less than a
-// second is refused.
+// Forget deletes the IDs of work that was executed longer ago than age, and returns their number.
+// Call it now and then, with a time that is longer than a message may be delivered again. Less than
+// a second is refused.
 func (b Inbox) Forget(ctx context.Context, db *sql.DB, age time.Duration) (n int64, err error) {
 	if err := b.Dialect.validate("Inbox"); err != nil {
 		return 0, err

@@ -33,18 +33,17 @@ type Objects interface {
 // is read again after a short pause, and fn is called again, until ctx ends: the late write of an
 // earlier holder is so either refused, or seen by fn.
 //
-// If the store says that the object has changed, and it is what was to be put, with this token,
-// then that was done, by a client or a proxy that repeats a write whose answer is lost; or another
-// call with the same token did the same. The error Is [ErrUnknown], unless fn makes the same of it
-// once more. If the object has a higher token by then, the error Is ErrStale and ErrUnknown: what
-// was put may have been there before. If it has the same token, but is not what was to be put,
-// Update goes on: where a client repeats a write, calls with one token that run beside each other
-// may count twice.
+// The store may say that the object has changed, and have exactly the bytes of this call, with this
+// token. Then a client or a proxy has repeated a write whose answer was lost; or another call with
+// the same token did the same. The error Is [ErrUnknown], unless fn makes the same of it once more.
+// If the object has a higher token by then, the error Is ErrStale and ErrUnknown: this call's bytes
+// may have been there before. If it has the same token, but other bytes, Update goes on: where a
+// client repeats a write, calls with one token that run beside each other may count twice.
 func Update(ctx context.Context, store Objects, name string, token coord.Fence, fn func(old []byte) ([]byte, error)) error {
 	if err := check(name, token); err != nil {
 		return err
 	}
-	var was []byte // what Update was about to put when the object had changed
+	var was []byte // the bytes that Update was about to put when the object had changed
 	for n := 1; ; n++ {
 		old, seen, version, err := store.Get(ctx, name)
 		if err != nil {

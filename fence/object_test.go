@@ -132,7 +132,7 @@ func TestUpdate(t *testing.T) {
 }
 
 // A client that repeats a write whose answer is lost is told that the object has changed, by that
-// write. fn does not see what it made itself: it would count twice.
+// write. fn does not see its own result: it would count twice.
 func TestUpdate_AClientThatRepeats(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fn   func(old []byte) ([]byte, error)
@@ -208,8 +208,7 @@ func TestUpdate_ALaterHolderBeforeTheRepeat(t *testing.T) {
 	}
 }
 
-// Calls with the same token, one after another or beside each other, are told apart by what they
-// put.
+// Calls with the same token, one after another or beside each other, are told apart by their bytes.
 func TestUpdate_CallsOfOneHolder(t *testing.T) {
 	b := &bucket{objects: make(map[string]object)}
 	add := func(text string) error {
@@ -278,7 +277,7 @@ func TestBucket_ThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A store that answers 404 is named without what a client adds to sign the request. A client may
+// A store that answers 404 is named without the client's signature of the request. A client may
 // answer by itself.
 func TestBucket_IsNamedWithoutSecrets(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
@@ -306,8 +305,8 @@ func TestBucket_IsNamedWithoutSecrets(t *testing.T) {
 	}
 }
 
-// An answer that redirects, as for a bucket of another region or a server that wants https, says
-// what to set. A PUT that it makes a GET of is not taken for done.
+// The error of an answer that redirects, as for a bucket of another region or a server that wants
+// https, names the field to set. A PUT that it makes a GET of is not taken for done.
 func TestBucket_IsElsewhere(t *testing.T) {
 	there := &bucket{objects: make(map[string]object)}
 	store := there.serve(t)

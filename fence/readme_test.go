@@ -17,7 +17,7 @@ var (
 	errSoldOut = errors.New("sold out")
 )
 
-// sellAsReadme is what README shows, word for word.
+// sellAsReadme is README's code, word for word.
 func sellAsReadme(ctx context.Context, locks doer, db *sql.DB, sku string) (err error) {
 	err = locks.Do(ctx, "sku/"+sku, func(ctx context.Context, l holdfast.Lock) error {
 		tx, err := db.BeginTx(ctx, nil) // ctx ends if the lock is lost, and the transaction with it
@@ -67,8 +67,8 @@ func excerpt(t *testing.T, path, begin, end string) string {
 	return begin + inside + end
 }
 
-// Two customers want the last unit, and the holder that came first stops between two statements,
-// until the other one has sold, or waits for the row.
+// Two customers want the last unit. The first holder stops between two statements, until the other
+// one has sold, or waits for the row.
 func TestReadme_StalledHolders(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		d.mustExec(`CREATE TABLE stock (sku VARCHAR(100) PRIMARY KEY, units BIGINT NOT NULL, fence BIGINT)`)

@@ -70,7 +70,7 @@ const (
 	mariadbKind  = dbtest.MariaDB
 )
 
-// A doer is what locks a key: a *coord.Coordinator, or a holder that can be stopped.
+// A doer locks a key: a *coord.Coordinator, or a holder that can be stopped.
 type doer interface {
 	Do(ctx context.Context, key string, fn func(ctx context.Context, l coord.Lock) error) error
 }
@@ -154,8 +154,9 @@ func (d *database) lock() coord.Lock {
 
 type section = func(ctx context.Context, l coord.Lock, db *sql.DB) error
 
-// race has the first holder stop before its statement number stop, until the second, with a later
-// token, is done, or cannot go on before the first. It returns the statement; "" if there is none.
+// race has the first holder stop before its statement number stop. It waits there until the second,
+// with a later token, is done, or cannot go on before the first. It returns the statement; "" if
+// there is none.
 func (d *database) race(stop int, first, second section) (where string, errs [2]error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)

@@ -105,14 +105,13 @@ func (t Table) put(ctx context.Context, db Tx, key string, token coord.Fence) er
 // it. An error that Is [ErrUnknown] reports that it may have been. After all other errors nothing
 // was written.
 //
-// If the lock is lost, the token is stale, or the database reports a deadlock or that the
-// transaction could not be serialized, DoTx begins anew, ten times at most and as long as ctx
-// lasts, so fn may be called again. A transaction is never begun again after its commit may have
-// been executed.
+// DoTx begins anew if the lock is lost, the token is stale, or the database reports a deadlock or a
+// serialization failure. It does so ten times at most and as long as ctx lasts, so fn may be called
+// again. A transaction is never begun again after its commit may have been executed.
 //
-// fn must do all that it does with tx, must neither commit nor roll back, and must heed its
-// context, which ends with ctx and if the lock is lost. If fn returns an error or panics, the
-// transaction is rolled back.
+// fn must do all its work with tx, and must neither commit nor roll back. It must heed its context,
+// which ends with ctx and if the lock is lost. If fn returns an error or panics, the transaction is
+// rolled back.
 func (t Table) DoTx(ctx context.Context, locks Locker, db *sql.DB, key string, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return doTx(ctx, t.Dialect, locks, db, t.Tx, key, fn, func(ctx context.Context, tx *sql.Tx, l coord.Lock) error {
 		return t.Check(ctx, tx, key, l.Fence())

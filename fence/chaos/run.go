@@ -24,7 +24,7 @@ import (
 
 // A result is a run of a variant.
 type result struct {
-	Resource string // the database, or what has the counter
+	Resource string // the database, or the place of the counter
 	Variant  string
 	Guarded  bool
 	Stops    int64

@@ -39,7 +39,7 @@ type order struct {
 	Variant  int    // of variants
 	File     string // of variants without a database
 	Duration time.Duration
-	Rate     float64 // share of the statements before which the worker stops
+	Rate     float64 // share of the statements that the worker stops before
 }
 
 // A tally counts the sections of a worker by their ends.

@@ -111,7 +111,7 @@ func again(err error) bool {
 
 // Ended returns the outcome of a transaction after its commit has returned an error. Only a
 // database that says so has rolled back, or SQLite where it lacked a lock or a deferred constraint:
-// it writes after that. The states of errors mean what they mean in PostgreSQL if it is that.
+// it writes after that. With postgres the states of errors have PostgreSQL's meaning.
 func Ended(err error, postgres bool) Outcome {
 	var state sqlError
 	switch {
@@ -136,10 +136,10 @@ type sqlError interface {
 	SQLState() string
 }
 
-// rolledBack reports whether an answer of PostgreSQL to COMMIT says that nothing was written, as
-// that of a deferred trigger does, whose state may be any. A server that has written the commit's
-// record reports no errors but those below: it or a proxy ends the session, or it notices late that
-// a query is cancelled, or it runs out of something.
+// rolledBack reports whether an answer of PostgreSQL to COMMIT says that nothing was written. The
+// answer of a deferred trigger says so, and its state may be any. A server that has written the
+// commit's record reports no errors but those below: it or a proxy ends the session, or it notices
+// late that a query is cancelled, or it runs out of something.
 func rolledBack(err sqlError) bool {
 	state := err.SQLState()
 	if len(state) != 5 || ends(err) {
