@@ -4,9 +4,9 @@
 //	mux.Handle("/debug/locks/", http.StripPrefix("/debug/locks", debug.Handler(locks, nil)))
 //	expvar.Publish("locks", debug.Var(locks))
 //
-// The page shows the nodes and which guards which, the streams between them, the keys that are held
-// and waited for longest, what was lost and why, and what the nodes have logged of late. It needs
-// no script, and loads nothing from elsewhere.
+// The page shows the nodes, their guards and the streams between them. It shows the keys that are
+// held and waited for longest, the losses with their reasons, and the nodes' latest log lines. It
+// needs no script, and loads nothing from elsewhere.
 package debug
 
 import (
@@ -35,9 +35,8 @@ type Options struct {
 	// buttons or not. Nil: none may.
 	Allow func(*http.Request) bool
 
-	// LongWait is for how long a caller waits before the page says so where it says what is wrong.
-	// Default 5 s: less than that of [coord.Options], as callers behind a middleware give up after
-	// 10 s. At least 1 ms.
+	// LongWait is the wait that makes a caller one of the page's problems. Default 5 s: less than
+	// that of [coord.Options], as callers behind a middleware give up after 10 s. At least 1 ms.
 	LongWait time.Duration
 
 	// Timeout is for how long nodes may take to answer. Default 2 s; at least 1 ms.
@@ -55,9 +54,9 @@ type Options struct {
 //	POST /break      form fields key, fence and reason: breaks a lock, if Allow permits; with permits=1 it takes away permits
 //	POST /drain      form fields node and reason: drains a node, if Allow permits
 //
-// The nodes are asked once a second at most, however many look, and about each key once a second,
-// two keys at a time, and none while the overview asks. A request that waits for longer than
-// twice Options.Timeout, as others ask, is answered with 503.
+// However many look, the nodes are asked once a second at most, and about each key once a second.
+// Two keys are asked about at a time, and none while the overview asks. A request that waits for
+// longer than twice Options.Timeout, as others ask, is answered with 503.
 //
 // It panics if a time of the options is too short to be meant.
 func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
@@ -87,8 +86,7 @@ func Handler(locks *coord.Coordinator, opts *Options) http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// Var returns what this process tells of itself, as [coord.Coordinator.Report] does, for
-// expvar.Publish.
+// Var returns this process's report, that of [coord.Coordinator.Report], for expvar.Publish.
 func Var(locks *coord.Coordinator) expvar.Var {
 	return expvar.Func(func() any {
 		r, err := locks.Report(context.Background(), "")
@@ -99,7 +97,7 @@ func Var(locks *coord.Coordinator) expvar.Var {
 	})
 }
 
-// Look asks all nodes, as the page does, and says what is wrong. It blocks until ctx ends at most;
+// Look asks all nodes, as the page does, and names the problems. It blocks until ctx ends at most;
 // nodes that have not answered by then are among the problems.
 func Look(ctx context.Context, locks *coord.Coordinator) *Overview {
 	o := &Overview{Time: time.Now(), Namespace: locks.Namespace()}
@@ -117,7 +115,7 @@ type handler struct {
 
 func (h *handler) allowed(r *http.Request) bool { return h.opts.Allow != nil && h.opts.Allow(r) }
 
-// page is what a template gets.
+// page is the data of a template.
 type page struct {
 	*Overview
 	Root    string // of the links

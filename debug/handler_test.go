@@ -47,7 +47,7 @@ func nodes(t *testing.T, a fallback.Arbiter, names ...string) (all []*coord.Coor
 	t.Helper()
 	for _, name := range names {
 		all = append(all, open(t, a, &coord.Options{
-			// What a busy machine does late is not taken for a fault.
+			// A busy machine's delays are not taken for faults.
 			Namespace: "shop", Name: name, SessionTTL: time.Minute, Grace: 80 * time.Second, Partitions: 61,
 			Cluster: &coord.Cluster{
 				Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 2 * time.Second, Takeover: 30 * time.Second,
@@ -218,8 +218,7 @@ func TestHandler_ThePage(t *testing.T) {
 	}
 }
 
-// The page names the key that callers wait for, and the process that has it, where it says what is
-// wrong.
+// Among the problems the page names the key that callers wait for, and its holder.
 func TestHandler_NamesTheHolderThatCallersWaitFor(t *testing.T) {
 	t.Parallel()
 	all := nodes(t, fallback.NewMemory(), "anna", "berta")
@@ -397,8 +396,8 @@ func TestHandler_Permits(t *testing.T) {
 	}
 }
 
-// Of a block of permits that callers use in part, the page says how many are in use, how many are
-// free, and how many callers there are.
+// Of a block of permits that callers use in part, the page shows the numbers of permits in use, of
+// free ones, and of callers.
 func TestHandler_PermitsOfABlockInPart(t *testing.T) {
 	t.Parallel()
 	c := open(t, fallback.NewMemory(), &coord.Options{Name: "anna", Handoff: coord.Handoff{Linger: time.Minute}})
@@ -442,8 +441,8 @@ func TestHandler_PermitsOfABlockInPart(t *testing.T) {
 	}
 }
 
-// What is wrong is said at the top: a node that does not answer, and without a cluster there is a
-// page as well.
+// The problems are at the top: a node that does not answer. Without a cluster there is a page as
+// well.
 func TestHandler_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	a := fallback.NewMemory()

@@ -38,7 +38,7 @@ func TestLook_ALockThatOthersWant(t *testing.T) {
 	})
 }
 
-// lock locks a key. It returns what unlocks it.
+// lock locks a key. It returns a function that unlocks it.
 func lock(t *testing.T, c *coord.Coordinator, key string) (unlock func()) {
 	t.Helper()
 	l, err := c.Lock(t.Context(), key)

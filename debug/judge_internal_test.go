@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// What nodes tell of arbiters and of each other becomes a sentence, and none where all is well.
+// The nodes' reports of arbiters and of each other become sentences, and none where all is well.
 func TestJudge(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) []coord.CallFailure {

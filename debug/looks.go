@@ -55,7 +55,7 @@ type looks[T any] struct {
 	of     *room
 	places int // in it
 
-	turn  chan struct{} // has an element while the nodes are asked; protects what follows
+	turn  chan struct{} // has an element while the nodes are asked; protects the fields below
 	last  T
 	asked time.Time // the end of the questions of last, so that slow nodes are not asked again at once; zero: there is no last
 }
@@ -64,8 +64,7 @@ func newLooks[T any](of *room, places int, ask func(context.Context) T) *looks[T
 	return &looks[T]{ask: ask, of: of, places: places, turn: make(chan struct{}, 1)}
 }
 
-// look asks the nodes, or returns what they have told within the last second; ok is false if ctx
-// ends before.
+// look asks the nodes, or returns their answers of the last second; ok is false if ctx ends before.
 func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
 	if !enter(ctx, l.turn) {
 		return t, false
@@ -82,7 +81,7 @@ func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
 	return l.last, true
 }
 
-// over reports whether what the nodes have told serves no more.
+// over reports whether the nodes' last answers are too old.
 func (l *looks[T]) over() bool { return l.asked.IsZero() || time.Since(l.asked) >= keep }
 
 func enter(ctx context.Context, room chan struct{}) bool {
@@ -109,7 +108,7 @@ type keyLook struct {
 	users int // guarded by mu of the keyLooks
 }
 
-// told is what there is to know of a key.
+// told is the nodes' answer about a key.
 type told struct {
 	key Key
 	err error
@@ -121,7 +120,7 @@ func newKeyLooks(of *room, ask func(context.Context, string) (Key, error)) *keyL
 
 var errCrowded = errors.New("too many keys are asked for at once: ask again")
 
-// look asks the nodes about a key, or returns what they have told within the last second.
+// look asks the nodes about a key, or returns their answer of the last second.
 func (k *keyLooks) look(ctx context.Context, key string) (Key, error) {
 	if key == "" || len(key) > coord.MaxKey { // not worth remembering
 		return k.ask(ctx, key)

@@ -53,8 +53,8 @@ func TestLooks_ASlowNode(t *testing.T) {
 	})
 }
 
-// However many look at keys, each is asked about once a second, two at a time, and what was asked
-// for before is not kept for ever.
+// However many look at keys, each is asked about once a second, two at a time. Keys of the past are
+// not kept for ever.
 func TestKeyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/logs"
 )
 
-// An Overview is what the page shows, and its JSON.
+// An Overview is the content of the page, and its JSON.
 type Overview struct {
 	Time      time.Time `json:"time"`
 	Namespace string    `json:"namespace"`
@@ -20,7 +20,7 @@ type Overview struct {
 
 	Nodes      []Node             `json:"nodes"`
 	Partitions int                `json:"partitions"`         // of the namespace
-	Unowned    int                `json:"unowned"`            // of which no node that answers is the owner: their keys are locked at the arbiter. 0 with More
+	Unowned    int                `json:"unowned"`            // without an owner among the answering nodes: their keys are locked at the arbiter. 0 with More
 	More       int                `json:"more,omitempty"`     // nodes that were not asked, as there are so many
 	Grace      time.Duration      `json:"grace,omitempty"`    // left, in which the arbiter grants nothing new
 	Held       []coord.KeySummary `json:"held,omitempty"`     // for longest
@@ -33,7 +33,7 @@ type Overview struct {
 	stuck []coord.KeySummary // locks that others want, held for longest
 }
 
-// A Node is a process, and what it tells of itself.
+// A Node is a process, and its report.
 type Node struct {
 	coord.NodeInfo
 	Report *coord.NodeReport `json:"report,omitempty"`
@@ -46,13 +46,13 @@ type Event struct {
 	coord.Event
 }
 
-// A Key is what the page of a key shows, and its JSON.
+// A Key is the content of a key's page, and its JSON.
 type Key struct {
 	coord.KeyInfo
 	Semaphore *Semaphore `json:"semaphore,omitempty"` // of the same key; nil: its permits are neither in use nor waited for
 }
 
-// A Semaphore is what the page shows of a semaphore. Shared are its holders, which may keep permits
+// A Semaphore is the page's part about a semaphore. Shared are its holders, which may keep permits
 // for their next callers (Free).
 type Semaphore struct {
 	coord.KeyInfo
@@ -60,7 +60,7 @@ type Semaphore struct {
 	Of    int `json:"of"`    // how many it has
 }
 
-// What the page calls hot, and slow.
+// The page's limits for hot, long and slow.
 const (
 	longWait    = 5 * time.Second // by default
 	longHold    = 12              // times as long is a lock held that others want, before the page says so
@@ -170,7 +170,7 @@ func (o *Overview) lacks(node, reason string) {
 	}
 }
 
-// judge says in words what is wrong.
+// judge puts the problems into words.
 func (o *Overview) judge(long time.Duration) {
 	say := func(parts ...string) { o.Problems = append(o.Problems, strings.Join(parts, "")) }
 	if o.Grace > 0 {
