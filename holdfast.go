@@ -10,15 +10,14 @@
 //	})
 //
 // Its types and errors are those of package coord, which has the documentation of the API, and
-// lists the methods by what they are for. A program with another arbiter, without a cluster, or
-// with another membership, calls coord.New, and links less: this package links memberlist and
-// go-redis.
+// lists the methods by purpose. A program with another arbiter, without a cluster, or with another
+// membership, calls coord.New, and links less: this package links memberlist and go-redis.
 //
 // Three things to know before production:
 //
-//   - If Redis has replicas, set Options.Redis.Replicas to 1. With Redis's default replication a primary
-//     that is cut off together with a process goes on acknowledging while another one is promoted, and
-//     a key has two holders.
+//   - If Redis has replicas, set Options.Redis.Replicas to 1. With Redis's default replication a
+//     primary may be cut off together with a process. It goes on acknowledging while another one is
+//     promoted, and a key has two holders.
 //   - A process that stands still for longer than the lease, and goes on, may write before it has
 //     noticed that its lock is lost. It may even have nil of [Lock.Unlock]. So do not trust nil: let the
 //     resource refuse a token ([Lock.Fence]) that is lower than the highest it has seen.
@@ -41,12 +40,11 @@ import (
 type (
 	// A Coordinator grants locks: one per process is enough.
 	Coordinator = coord.Coordinator
-	// A Lock is a granted lock, of which one caller has the key.
+	// A Lock is a granted lock; one caller has the key.
 	Lock = coord.Lock
 	// A ReadLock is a granted lock for reading, beside other readers.
 	ReadLock = coord.ReadLock
-	// A Semaphore has permits, of which callers of all processes together have no more than there
-	// are.
+	// A Semaphore has a number of permits that callers of all processes together do not exceed.
 	Semaphore = coord.Semaphore
 	// Permits are some of a semaphore's that a caller has.
 	Permits = coord.Permits
@@ -147,7 +145,7 @@ type Options struct {
 	// Name is coord.Options.Name: the name of this process in logs. Default: the host's name.
 	Name string
 
-	// Service is coord.Cluster.Service: the URL at which other nodes reach this process by HTTP.
+	// Service is coord.Cluster.Service: the URL of this process for HTTP requests of other nodes.
 	// Default: none.
 	Service string
 
@@ -168,9 +166,9 @@ type Options struct {
 // coordinator. It blocks as coord.New does; opts may be nil. Give Close a context with a deadline:
 // it waits for locks that are in use until that ends.
 //
-// A new namespace on a Redis that has just been started grants nothing for Grace (12 s), as the
-// server may be one that has lost its data. Options.Redis.ColdStart says that it has not, as in
-// tests and development.
+// A new namespace on a Redis that has just been started grants nothing for Grace (12 s): the server
+// may be one that has lost its data. Options.Redis.ColdStart says that it has not, as in tests and
+// development.
 //
 // Errors are those of coord.New; one of an option names the field of coord.Options.
 func Open(ctx context.Context, client redis.UniversalClient, opts *Options) (*Coordinator, error) {
