@@ -1,4 +1,4 @@
-// Package adaptertest checks adapters: what puts Holdfast into an interface of another library. The
+// Package adaptertest checks adapters that put Holdfast into an interface of another library. The
 // library itself runs, in two processes' worth of coordinators over one embedded arbiter, on
 // virtual time where it can.
 package adaptertest
@@ -22,10 +22,10 @@ import (
 type Fixture struct {
 	// Section makes the library call section once, under the lock of the key, in the process that
 	// has c, and returns when that is over. It returns section's error, or an error of its own.
-	// Section's ctx is the one that the library, or the adapter, gives to what runs. Required.
+	// Section's ctx is the one that the library, or the adapter, gives to running code. Required.
 	Section func(t *testing.T, c *coord.Coordinator, key string, section func(ctx context.Context) error) error
 
-	// Untold says that the library has no way to tell what runs that its lock was lost.
+	// Untold says that the library has no way to tell a running section that its lock was lost.
 	Untold bool
 
 	// Single says that the library has one lock, whatever the key.
@@ -63,7 +63,7 @@ func inTime(t *testing.T, really bool, test func(t *testing.T)) {
 	coordtest.Bubble(t, func(t *testing.T, _ *fallback.Memory) { test(t) })
 }
 
-// world is two processes, of which the first can crash.
+// world is two processes; the first can crash.
 type world struct {
 	a, b *coord.Coordinator
 	cut  *crash.Arbiter
@@ -155,7 +155,7 @@ func apart(t *testing.T, f Fixture, w *world) {
 	work.Wait()
 }
 
-// errSection is what a section fails with.
+// errSection is the error of a section that fails.
 var errSection = errors.New("the section failed")
 
 func fail(t *testing.T, f Fixture, w *world) {
@@ -216,7 +216,7 @@ func crashes(t *testing.T, f Fixture, w *world) {
 	w.cut.Mend()
 }
 
-// closed: a process that is closed does not run what still waits.
+// closed: a process that is closed does not run waiting sections.
 func closed(t *testing.T, f Fixture, w *world) {
 	inside, release := make(chan struct{}), make(chan struct{})
 	var work sync.WaitGroup

@@ -10,14 +10,15 @@ import (
 )
 
 // Slots is a scheduler that runs in each process. Run starts it, with a job that is due each
-// period, in the process that has c. It returns what stops it, and waits for what runs.
+// period, in the process that has c. It returns a function that stops it and waits for running
+// jobs.
 type Slots struct {
 	Period time.Duration
 	Run    func(t *testing.T, c *coord.Coordinator, job func(ctx context.Context)) (stop func())
 }
 
-// RunSlots checks that two processes together run a job once per period, however short it is, and
-// that a crash in the middle does not end that.
+// RunSlots checks that two processes together run a job once per period, however short the job is.
+// A crash in the middle must not end that.
 func RunSlots(t *testing.T, s Slots) {
 	t.Helper()
 	for name, took := range map[string]time.Duration{"a job that takes no time": 0, "a job that takes half a period": s.Period / 2} {

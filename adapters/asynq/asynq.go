@@ -27,8 +27,8 @@ type Options struct {
 // as its cause, and carries the lock.
 //
 // asynq takes a task for lost after its server has crashed, and gives it to another one after a
-// lease of 30 s, which is longer than the session of a lock. So the lock is free when the task
-// comes again.
+// lease of 30 s. That is longer than the session of a lock, so the lock is free when the task comes
+// again.
 func Serialize(c *coord.Coordinator, key func(context.Context, *asynq.Task) string, opts *Options) (asynq.MiddlewareFunc, error) {
 	if c == nil || key == nil {
 		return nil, errors.New("asynq: the coordinator or the key function is nil")

@@ -28,7 +28,7 @@ type servers struct {
 	t      *testing.T
 	redis  lib.RedisClientOpt
 	client *lib.Client
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	queues map[*coord.Coordinator]string
 	tasks  map[string]func(context.Context) error // by payload
 	errs   map[string]chan error

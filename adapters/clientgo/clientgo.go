@@ -3,7 +3,7 @@
 // needed. The package does not import client-go: its [LeaderCallbacks] has the same fields, so that
 // one converts to the other.
 //
-// What differs from LeaderElector:
+// Differences from LeaderElector:
 //
 //   - When the context of Run ends, the leadership is given up when OnStartedLeading has returned. So it has to
 //     heed its context. client-go gives up, with ReleaseOnCancel, while it may still run.

@@ -48,7 +48,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// What client-go has not: the token, observers that are told at once, errors instead of a panic.
+// Features that client-go lacks: the token, observers that are told at once, errors instead of a
+// panic.
 func TestRun_Term(t *testing.T) {
 	c := adaptertest.Start(t, fallback.NewMemory(), nil)
 	ctx, stop := context.WithCancel(t.Context())
@@ -162,7 +163,8 @@ func (n *fullSpace) Lock(ctx context.Context, r fallback.LockRequest) (fallback.
 	return n.Namespace.Lock(ctx, r)
 }
 
-// A campaign that fails begins again, as client-go's acquire does. What it cannot mend ends Run.
+// A campaign that fails begins again, as client-go's acquire does. An error that it cannot mend
+// ends Run.
 func TestRun_CampaignsAgain(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
 		x := &full{Arbiter: a}

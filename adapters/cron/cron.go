@@ -42,13 +42,13 @@ func (f Func) RunContext(ctx context.Context, fence coord.Fence) { f(ctx, fence)
 type Options struct {
 	// Keep is for how long a run counts: a process that comes later than that runs the job. It is
 	// shorter than the shortest time between two ticks, and longer than clocks and delays differ
-	// by. Default 30 s, for lines in minutes. For "@every" it is the period, less what delays
-	// differ by: 55 s for "@every 1m". Such a job is due a period after the process's start, so in
-	// each one at another moment, and with half of the period three processes run it each 40 s.
+	// by. Default 30 s, for lines in minutes. For "@every" it is the period, less the difference of
+	// delays: 55 s for "@every 1m". Such a job is due a period after the process's start, so in
+	// each one at another moment. With half of the period three processes run it each 40 s.
 	// Negative values are refused, and less than 1 ms.
 	Keep time.Duration
 
-	// Store keeps what was run last. Nil: the arbiter, if it keeps results, as Redis does and most
+	// Store keeps the last run. Nil: the arbiter, if it keeps results, as Redis does and most
 	// others do not: Once returns an error there that Is [coord.ErrNoResults]. See
 	// [periodic.Options].
 	Store coord.ShareStore

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A starter is what adaptertest.Slots.Run is.
+// A starter is as adaptertest.Slots.Run.
 type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
 
 // parser takes lines with seconds.
@@ -60,8 +60,8 @@ func TestOnce_Processes(t *testing.T) {
 	processtest.RunSlots(t, short, once(shortLine, &cron.Options{Keep: short / 2}))
 }
 
-// "@every" is due a period after each process's start: keep is the period, less what delays differ
-// by. With half of it, three processes run the job each 40 s.
+// "@every" is due a period after each process's start: keep is the period, less the difference of
+// delays. With half of it, three processes run the job each 40 s.
 func TestOnce_Every(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
 		var runs atomic.Int32
@@ -77,7 +77,7 @@ func TestOnce_Every(t *testing.T) {
 	})
 }
 
-// What cron's parser makes of a line is a schedule of package periodic.
+// The result of cron's parser is a schedule of package periodic.
 func TestSchedule(t *testing.T) {
 	adaptertest.RunSlots(t, adaptertest.Slots{Period: time.Minute, Run: scheduled(minuteLine)})
 }

@@ -1,8 +1,9 @@
 // Package gocron is a Locker and an Elector for github.com/go-co-op/gocron/v2.
 //
-// A locker that frees the key when the job is over lets each instance run it, one after another, if
-// the job is shorter than the instances' clocks differ by. [Locker] keeps the slot: a job that was
-// begun less than Keep ago is taken. With [Elector] only one instance runs jobs at all.
+// A locker that frees the key when the job is over lets each instance run a short job, one after
+// another. Short is a job that takes less time than the instances' clocks differ by. [Locker] keeps
+// the slot: a job that was begun less than Keep ago is taken. With [Elector] only one instance runs
+// jobs at all.
 package gocron
 
 import (
@@ -32,18 +33,18 @@ var _ gocron.Locker = (*Locker)(nil)
 // A LockerOption is an option of [NewLocker].
 type LockerOption func(*Locker)
 
-// WithStore has the store keep what was run last. Default: the arbiter, if it keeps results, as
-// Redis does and most others do not. See periodic.Options.
+// WithStore has the store keep the last run. Default: the arbiter, if it keeps results, as Redis
+// does and most others do not. See periodic.Options.
 func WithStore(store coord.ShareStore) LockerOption { return func(l *Locker) { l.store = store } }
 
-// NewLocker returns a Locker for jobs with a period longer than keep. The first instance for which
-// a job is due after keep runs it, so keep goes by the kind of the schedule:
+// NewLocker returns a Locker for jobs with a period longer than keep. The first instance with a job
+// due after keep runs it, so keep goes by the kind of the schedule:
 //
 //   - A CronJob, a DailyJob and others by the wall clock are due in all instances together. Half of
 //     the period is a good choice.
 //   - A DurationJob, or "@every", is due a period after the instance's start, so in each one at
-//     another moment. keep is the period, less what delays differ by: 55 s for a minute. With half
-//     of it, three instances run the job each 40 s.
+//     another moment. keep is the period, less the difference of delays: 55 s for a minute. With
+//     half of it, three instances run the job each 40 s.
 //
 // Jobs with other periods have a Locker of their own, by gocron.WithDistributedJobLocker. Where the
 // arbiter keeps no results and there is no [WithStore], the error Is [coord.ErrNoResults].

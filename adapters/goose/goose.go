@@ -1,5 +1,5 @@
-// Package goose is a locker for github.com/pressly/goose/v3, for databases on which session
-// locks do not work: behind a pooler such as pgbouncer, or without any, as SQLite and ClickHouse.
+// Package goose is a locker for github.com/pressly/goose/v3, for databases without usable session
+// locks: behind a pooler such as pgbouncer, or without any, as SQLite and ClickHouse.
 //
 // goose tells no migration that its lock was lost. [coord.Coordinator.Do] around Provider.Up does:
 // its context ends then, and with it the migration that runs.

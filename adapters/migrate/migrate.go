@@ -35,7 +35,7 @@ type Driver struct {
 	key  string
 	wait time.Duration
 
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	held  coord.Lock
 	dirty *int // the version that was recorded as dirty last; nil: none
 }
@@ -90,7 +90,7 @@ func (d *Driver) Lock() error {
 }
 
 // Unlock implements [database.Driver]. It returns nil also if the lock was lost, as migrate takes
-// itself to be locked for good after an error: what was done under the lock has told the loss.
+// itself to be locked for good after an error: the calls under the lock have told the loss.
 func (d *Driver) Unlock() error {
 	if err := d.lock().Unlock(); !errors.Is(err, coord.ErrLost) {
 		return err
@@ -111,9 +111,9 @@ func (d *Driver) Run(migration io.Reader) error {
 }
 
 // SetVersion implements [database.Driver]. After a loss no version becomes dirty, so no migration
-// begins. That one has ended is recorded also after a loss, if its version is still there as dirty,
-// which keeps other processes from migrating until Force is called. The error Is [coord.ErrLost]
-// then.
+// begins. The end of a migration is recorded also after a loss, if its version is still there as
+// dirty: a dirty version keeps other processes from migrating until Force is called. After a loss
+// the error Is [coord.ErrLost].
 func (d *Driver) SetVersion(version int, dirty bool) error {
 	if lost := d.check(); lost != nil && (dirty || !d.mine()) {
 		return lost
@@ -128,7 +128,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 	return d.tell(err)
 }
 
-// note notes what was recorded.
+// note notes the recorded version, if it is dirty.
 func (d *Driver) note(version int, dirty bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

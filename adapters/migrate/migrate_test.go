@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// migrate leaves what reads a migration ahead behind when another one has failed.
+	// migrate leaves a goroutine behind that reads a migration ahead when another one has failed.
 	leak.Main(m, goleak.IgnoreAnyFunction("github.com/golang-migrate/migrate/v4.(*Migration).Buffer"))
 }
 
@@ -43,7 +43,7 @@ func (h hooked) Run(migration io.Reader) error {
 	return h.Driver.Run(migration)
 }
 
-// open returns what migrates a database of its own. Close it.
+// open returns a Migrate for a database of its own. Close it.
 func open(c *coord.Coordinator, key string, run func() error) (*lib.Migrate, error) {
 	inner, err := (&sqlite.Sqlite{}).Open("sqlite://:memory:")
 	if err != nil {

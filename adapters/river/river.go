@@ -1,5 +1,5 @@
-// Package river is a middleware for github.com/riverqueue/river that works jobs about the same
-// thing one after another, or a few at a time, in all clients together.
+// Package river is a middleware for github.com/riverqueue/river. In all clients together it works
+// jobs about the same thing one after another, or a few at a time.
 package river
 
 import (

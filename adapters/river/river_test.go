@@ -84,13 +84,13 @@ func keyOf(job *rivertype.JobRow) string {
 // clients are river's clients, one per process.
 type clients struct {
 	pool     *pgxpool.Pool
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	clients  map[*coord.Coordinator]*lib.Client[pgx.Tx]
 	sections map[string]func(context.Context) error // by ID
 	errs     map[string]chan error
 }
 
-// outcome notes what a job has ended with: it is around the lock.
+// outcome notes a job's error: it is around the lock.
 type outcome struct {
 	lib.MiddlewareDefaults
 	x *clients

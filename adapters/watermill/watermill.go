@@ -15,9 +15,8 @@ import (
 // returns "" for messages that need no lock. The message's context ends while the handler runs if
 // the lock is lost, with that as its cause, and carries the lock.
 //
-// The lock ends with the handler. The router publishes what the handler has produced, and
-// acknowledges the message, after that: what must be in order with the lock, the handler publishes
-// by itself.
+// The lock ends with the handler. The router publishes the produced messages, and acknowledges the
+// message, after that: a handler publishes messages by itself that must be in order with the lock.
 //
 // An error of Lock is the handler's: the message comes again, as the subscriber does it. A message
 // that waits for its lock occupies its consumer: so let the broker send messages of one key to one

@@ -31,7 +31,7 @@ func consume(ctx context.Context, mw message.HandlerMiddleware, handle func(*mes
 		return err
 	}
 	outcome := make(chan error, 1)
-	r.AddMiddleware(func(h message.HandlerFunc) message.HandlerFunc { // around the lock: what a poison queue would see
+	r.AddMiddleware(func(h message.HandlerFunc) message.HandlerFunc { // around the lock, as a poison queue is
 		return func(m *message.Message) ([]*message.Message, error) {
 			out, err := h(m)
 			outcome <- err

@@ -22,7 +22,7 @@ const orderEnv = "HOLDFAST_ADAPTER_PROCESS"
 
 type order struct{ Addr string }
 
-// What parent and processes say to each other, by lines. Those of a process begin with mark, as
+// The messages between parent and processes, by lines. Those of a process begin with mark, as
 // package testing writes to its stdout, too. A section is told by the time of its beginning.
 const (
 	mark    = "processtest: "

@@ -1,5 +1,5 @@
 // Package processtest checks adapters in two processes of the operating system over a real Redis.
-// The library itself runs in both, and one of them is killed in the middle of what it runs. Package
+// The library itself runs in both, and one of them is killed in the middle of its work. Package
 // adaptertest has the rest of the suite.
 package processtest
 
@@ -19,11 +19,11 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A Section is what adaptertest.Fixture.Section is.
+// A Section is as adaptertest.Fixture.Section.
 type Section func(t *testing.T, c *coord.Coordinator, key string, section func(ctx context.Context) error) error
 
-// Run checks an adapter that locks. It starts the test binary again for the test that calls it, so
-// that this test has no other name than t's, and calls Run first.
+// Run checks an adapter that locks. It starts the test binary again for the test that calls it. So
+// this test has no other name than t's, and calls Run first.
 func Run(t *testing.T, section Section) {
 	t.Helper()
 	run(t, 0, 2, func(c *coord.Coordinator, p *part) {
@@ -36,7 +36,7 @@ func Run(t *testing.T, section Section) {
 }
 
 // RunSlots checks an adapter of a scheduler. start makes the scheduler run the job once per period
-// in the process that has c, and returns what stops it.
+// in the process that has c, and returns a function that stops it.
 func RunSlots(t *testing.T, period time.Duration, start func(t *testing.T, c *coord.Coordinator, job func(ctx context.Context)) (stop func())) {
 	t.Helper()
 	run(t, period/4, 1, func(c *coord.Coordinator, p *part) {
@@ -84,7 +84,7 @@ func run(t *testing.T, apart time.Duration, take int, work func(*coord.Coordinat
 	}
 }
 
-// watch is what the parent sees.
+// watch is the parent's view.
 type watch struct {
 	t      *testing.T
 	apart  time.Duration
@@ -157,7 +157,7 @@ func (w *watch) await(what string, ok func() bool) {
 				w.t.Fatalf("a process says %q", e.text)
 			}
 			now := time.Unix(0, at)
-			// What two processes say may come in another order than it was said in.
+			// Messages of two processes may arrive in another order than they were sent.
 			if since := now.Sub(w.last).Abs(); since < w.apart {
 				w.t.Errorf("two sections began within %v, want at least %v", since, w.apart)
 			}
