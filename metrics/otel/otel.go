@@ -1,4 +1,4 @@
-// Package otel tells OpenTelemetry what a coordinator does, in metrics and spans:
+// Package otel gives OpenTelemetry a coordinator's metrics and spans:
 //
 //	telemetry, err := holdfastotel.New(nil)
 //	locks, err := coord.New(ctx, arbiter, &coord.Options{Trace: telemetry.Trace()})
@@ -99,7 +99,7 @@ var bounds = func() (all []float64) {
 	return all
 }()
 
-// Trace returns what [coord.Options] takes. Functions of your own can call those in it.
+// Trace returns the Trace for [coord.Options]. Functions of your own can call those in it.
 func (t *Telemetry) Trace() *coord.Trace {
 	x := &coord.Trace{Waited: t.waited, Flight: t.flew, Lost: t.lost, Call: t.called}
 	if t.opts.EachLock {

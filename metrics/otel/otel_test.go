@@ -72,7 +72,7 @@ func (w *world) handOver(key string) {
 		done <- w.Do(ctx, key, func(context.Context, coord.Lock) error { return nil })
 	}()
 	await.Until(w.t, "it waits", func() bool { return w.Stats().Waiting == 1 })
-	time.Sleep(2 * time.Millisecond) // that the wait is long is what is tested
+	time.Sleep(2 * time.Millisecond) // the test needs a long wait
 	if err := errors.Join(l.Unlock(), <-done); err != nil {
 		w.t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestSpanOfAWait(t *testing.T) {
 
 func idOf(s trace.ReadOnlySpan) string { id := s.SpanContext().SpanID(); return string(id[:]) }
 
-// data returns what is collected under a name.
+// data returns the data collected under a name.
 func data[T metricdata.Aggregation](w *world, name string) (found T) {
 	w.t.Helper()
 	var all metricdata.ResourceMetrics

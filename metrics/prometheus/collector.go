@@ -1,4 +1,4 @@
-// Package prometheus tells Prometheus what a coordinator does:
+// Package prometheus gives Prometheus a coordinator's metrics:
 //
 //	prometheus.MustRegister(holdfastprometheus.NewCollector(locks, nil))
 //
@@ -21,8 +21,8 @@ type Options struct {
 }
 
 // NewCollector returns a collector of a coordinator's metrics. It costs locks nothing: each scrape
-// takes a snapshot ([coord.Coordinator.Stats]), for which each partition's mutex is taken for a
-// moment. opts may be nil.
+// takes a snapshot ([coord.Coordinator.Stats]), and each partition's mutex for a moment. opts may
+// be nil.
 func NewCollector(locks *coord.Coordinator, opts *Options) prometheus.Collector {
 	var labels prometheus.Labels
 	if opts != nil {

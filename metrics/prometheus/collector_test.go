@@ -145,8 +145,8 @@ var notShown = map[string]bool{
 	"holdfast_takeover_seconds":         true, // a setting, for an alert
 }
 
-// What alerts, dashboard and documents name is collected, and what is collected is documented, and
-// shown.
+// Each name in alerts, dashboard and documents is collected, and each collected one is documented,
+// and shown.
 func TestNames(t *testing.T) {
 	descriptions := make(chan *client.Desc, 100)
 	prometheus.NewCollector(open(t), nil).Describe(descriptions)

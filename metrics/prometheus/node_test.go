@@ -76,13 +76,12 @@ func serveNode(name string) (err error) {
 	return nil
 }
 
-// quiet keeps what go-redis logs of a server that is gone out of the test's output.
+// quiet keeps go-redis's log lines about a server that is gone out of the test's output.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// traffic takes locks of both nodes, some of which are waited for, and holds one of its own all the
-// time.
+// traffic takes locks of both nodes, waits for some of them, and holds one of its own all the time.
 func traffic(ctx context.Context, locks *coord.Coordinator, number int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		keys := []string{"order/hot", "sku/" + strconv.Itoa(n%97), "plain-" + strconv.Itoa(n%7)}

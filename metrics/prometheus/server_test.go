@@ -147,7 +147,7 @@ func (s *server) query(expr string) (map[string]float64, error) {
 	return all, nil
 }
 
-// becomes waits until an expression has a number for which ok reports true.
+// becomes waits until an expression has a number that makes ok report true.
 func (s *server) becomes(expr string, ok func(float64) bool) {
 	s.t.Helper()
 	var last string
@@ -212,8 +212,8 @@ func panels(t *testing.T) map[string][]string {
 }
 
 // Two processes of a cluster at a real Redis, scraped by a real Prometheus: each expression of the
-// dashboard has numbers, each name that it and the alerts use is there, and the alerts see what
-// happens: a process that stands still, and a Redis that goes.
+// dashboard has numbers, and each name that it and the alerts use is there. The alerts notice a
+// process that stands still, and a Redis that goes.
 func TestPrometheus(t *testing.T) {
 	takes.Seconds(t)
 	redis := redistest.Start(t)
@@ -269,7 +269,7 @@ func TestPrometheus(t *testing.T) {
 	})
 }
 
-// checkNames checks that what dashboard and alerts name is there.
+// checkNames checks that the names in dashboard and alerts are there.
 func (s *server) checkNames() {
 	var known []string
 	if err := s.get("/api/v1/label/__name__/values", nil, &known); err != nil {

@@ -24,9 +24,9 @@ type WaitOptions struct {
 	Exemplar func(ctx context.Context) prometheus.Labels
 }
 
-// Waits is a histogram of the waits for locks, by class of the key, by path (see [coord.Path])
-// where the caller got the lock, and by error where it did not. Register it, and give its Observe
-// to the coordinator:
+// Waits is a histogram of the waits for locks, by class of the key. It is also by path (see
+// [coord.Path]) where the caller got the lock, and by error where it did not. Register it, and give
+// its Observe to the coordinator:
 //
 //	waits := holdfastprometheus.NewWaits(nil)
 //	locks, err := coord.New(ctx, arbiter, &coord.Options{Trace: &coord.Trace{Waited: waits.Observe}})
