@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// How many partitions are left is what the node has told last, also if the wait ends while it is
-// asked again.
+// The number of partitions that are left is the node's last answer, also if the wait ends while it
+// is asked again.
 func TestDrain_TheWaitEndsWhileTheNodeIsAsked(t *testing.T) {
 	for wait, want := range map[time.Duration]string{time.Second: "7 partitions are left", 500 * time.Millisecond: "it is not known how many"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -57,7 +57,7 @@ func dial(u url.URL) (redis.UniversalClient, error) {
 	return nil, fmt.Errorf("--url: %s+%s is neither a cluster nor Sentinel", scheme, kind)
 }
 
-// quiet keeps what go-redis logs away from the terminal: what fails is an error as well.
+// quiet keeps go-redis's log lines away from the terminal: each failure is an error as well.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -92,7 +92,7 @@ var openers = []opener{
 	{[]string{"sqlite"}, "sqlite:///path/to/file", openSQLite},
 }
 
-// schemes lists what a URL may begin with.
+// schemes lists the usage of all schemes of URLs.
 func schemes() string {
 	var all []string
 	for _, o := range openers {
@@ -201,9 +201,9 @@ func parseMySQL(u url.URL) (*driver.Config, *mysql.Options, error) {
 	return config, o, err
 }
 
-// plain undoes what the driver does not: it takes charsets, with commas between them, and
-// durations, as "100µs", as they are. All others it unescapes, and they may have these characters,
-// too.
+// plain undoes the escapes that the driver does not: it takes charsets, with commas between them,
+// and durations, as "100µs", as they are. All others it unescapes, and they may have these
+// characters, too.
 var plain = strings.NewReplacer("%2C", ",", url.QueryEscape("µ"), "µ", url.QueryEscape("μ"), "μ")
 
 // openSQLite wants a file that is there: Attach would make one.
@@ -276,7 +276,7 @@ func (s *settings) observe(ctx context.Context) (c *coord.Coordinator, done func
 	}, nil
 }
 
-// explain adds to an error what to do.
+// explain adds advice to an error.
 func (s *settings) explain(err error) error {
 	switch {
 	case errors.Is(err, fallback.ErrNoNamespace):
@@ -288,8 +288,8 @@ func (s *settings) explain(err error) error {
 	return err
 }
 
-// place is the URL without what may be secret: the query has the password where another server's is
-// in front, or pgx has it.
+// place returns the URL without the parts that may be secret: the query has the password where
+// another server's is in front, or pgx has it.
 func (s *settings) place() string {
 	u, err := url.Parse(s.url)
 	if err != nil {
@@ -299,8 +299,8 @@ func (s *settings) place() string {
 	return u.String()
 }
 
-// adviceOnly takes out of a log, and prints, what is advised about the arbiter, and errors, as that
-// it is not fit for locks: else two processes may have the lock.
+// adviceOnly prints the advice about the arbiter, and the errors of a log, such as that it is not
+// fit for locks: else two processes may have the lock.
 type adviceOnly struct{ slog.Handler }
 
 func (adviceOnly) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
@@ -327,9 +327,9 @@ func (adviceOnly) Handle(_ context.Context, r slog.Record) error {
 func (h adviceOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h adviceOnly) WithGroup(string) slog.Handler      { return h }
 
-// longest is the Grace of a member in a namespace with a longer one: the default. With a longer one
-// of its own, the namespace would keep that for as long as commands come and go, also when no
-// process of the application needs it any more.
+// longest is the Grace of a member in a namespace with a longer one: the default. The namespace
+// would keep a longer one for as long as commands come and go, also when no process of the
+// application needs it any more.
 const longest = 12 * time.Second
 
 // fit gives options times that fit a Grace.

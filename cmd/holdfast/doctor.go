@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// A finding is what doctor says of one thing.
+// A finding is doctor's judgement of one thing.
 type finding struct {
 	Level string `json:"level"` // ok, warn or fail
 	What  string `json:"what"`
@@ -230,7 +230,7 @@ func (d *doctor) permits(ctx context.Context, a *arbiter, found fallback.Setting
 	}
 }
 
-// advice tells what the arbiter says of the server's settings.
+// advice reports the arbiter's advice on the server's settings.
 func (d *doctor) advice(ctx context.Context, ns fallback.Namespace) {
 	if x, ok := ns.(fallback.Adviser); ok {
 		advice, err := x.Advise(ctx)
@@ -287,7 +287,7 @@ func (d *doctor) clock(off, took time.Duration, observed bool) {
 	}
 }
 
-// server looks at what INFO tells.
+// server checks the clock and the INFO of a Redis server.
 func (d *doctor) server(ctx context.Context, a *arbiter) {
 	c, ok := a.redis.(*redis.Client)
 	if !ok {

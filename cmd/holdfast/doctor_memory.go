@@ -49,7 +49,7 @@ func (d *doctor) unknown(what string, err error) {
 	}
 }
 
-// memory looks at what INFO tells of a server's memory.
+// memory checks INFO's fields about a server's memory.
 func (d *doctor) memory(what string, fields map[string]string) {
 	var used, most int64
 	_, _ = fmt.Sscan(fields["used_memory"], &used)
@@ -69,7 +69,7 @@ func (d *doctor) memory(what string, fields map[string]string) {
 	}
 }
 
-// infoFields returns what INFO says, by name.
+// infoFields returns the fields of INFO, by name.
 func infoFields(info string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {

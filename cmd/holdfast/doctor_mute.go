@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// What a node says to one whose session it does not find, and what its own error has then.
+// A node's refusal of another one whose session it does not find, and a text in its own error then.
 const (
 	stranger    = `"not a member"`
 	noSessionOf = "the arbiter lists no session of it"

@@ -20,8 +20,7 @@ func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
 	d.owners(all, len(c.Nodes()))
 }
 
-// owners says what is wrong with the owners of the partitions, and with what the arbiter grants of
-// them.
+// owners reports problems of the partitions' owners, and partitions that the arbiter grants itself.
 func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
 	for _, p := range all {
@@ -101,7 +100,7 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// A listing is what the arbiter lists.
+// A listing has the nodes and the sessions that the arbiter lists.
 type listing struct {
 	of       int             // nodes
 	nodes    map[string]bool // by ID
@@ -109,8 +108,8 @@ type listing struct {
 }
 
 // sessionless tells once of each node that others hear, and that has no session: it has lost it, or
-// has had none yet. One that has crashed goes on to name the session that it had, and one of a copy
-// of the data names a session which this arbiter has not.
+// has had none yet. A crashed node still names the session that it had. A node of a copy of the
+// data names a session that this arbiter has not.
 func (d *doctor) sessionless(all []nodeView, x *listing) {
 	hear := make(map[string][]string)
 	for _, n := range all {
@@ -224,7 +223,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 	}
 }
 
-// locks looks for what is stuck.
+// locks looks for stuck keys.
 func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	if len(c.Nodes()) == 0 {
 		return
@@ -269,7 +268,7 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// whatHolds tells what to do about a key that callers wait for.
+// whatHolds returns the advice on a key that callers wait for.
 func whatHolds(k *coord.KeySummary, unanswered int) string {
 	switch {
 	case k.Holder != nil:
@@ -286,11 +285,11 @@ func whatHolds(k *coord.KeySummary, unanswered int) string {
 func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 	list, err := c.Top(ctx, mostWanted, coord.LongestWanted)
 	if err != nil {
-		return // what is wrong was said
+		return // the error was told
 	}
 	for _, k := range list.Keys {
 		held, waits := !k.Since.IsZero() && time.Since(k.Since) > longHold*d.longWait, !k.Waiting.IsZero() && time.Since(k.Waiting) > d.longWait
-		if k.Holder == nil || !k.Wanted || k.Expected || !held || waits { // what waits was told
+		if k.Holder == nil || !k.Wanted || k.Expected || !held || waits { // long waits were told
 			continue
 		}
 		text := fmt.Sprintf("key %q has been held for %s by %s (%s)", k.Key, since(k.Since), who(k.Holder), where(k.Holder))
@@ -303,14 +302,14 @@ func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// longHold is for how many times as long as a long wait a lock is held before doctor tells that
-// others want it, and mostWanted among how many of these it looks.
+// longHold is the hold of a wanted lock that doctor reports, in long waits. mostWanted is the
+// number of wanted locks that it looks at.
 const (
 	longHold   = 12
 	mostWanted = 100
 )
 
-// slowRenewal is what doctor calls a slow renewal of a node's session.
+// slowRenewal is doctor's limit for the renewal of a node's session.
 const slowRenewal = 250 * time.Millisecond
 
 // hot is how many callers wait for a key that doctor calls hot.

@@ -42,9 +42,10 @@ func TestDoctor_Partitions(t *testing.T) {
 	}
 }
 
-// What a node tells of those it hears. One that has no session, or has lost it, is told once, as
-// such; one that names a session that the arbiter does not know is of a copy of the data; one whose
-// session the arbiter knows by now is none; and nodes that did not fit into a report are there.
+// A node's report of the nodes that it hears. One that has no session, or has lost it, is told
+// once, as such; one that names a session that the arbiter does not know is of a copy of the data;
+// one whose session the arbiter knows by now is none; and nodes that did not fit into a report are
+// there.
 func TestDoctor_WhatANodeHears(t *testing.T) {
 	report := func(name string, more int, others ...coord.NodeInfo) nodeView {
 		self := coord.NodeInfo{Name: name, ID: name, Session: name, State: "active", Self: true}
@@ -120,7 +121,7 @@ func TestDoctor_Takeovers(t *testing.T) {
 	}
 }
 
-// What to do about a key that callers wait for depends on what is known of its holder.
+// The advice on a key that callers wait for depends on the information about its holder.
 func TestDoctor_WhatHoldsAKey(t *testing.T) {
 	for _, x := range []struct {
 		holder     *coord.Process

@@ -34,7 +34,7 @@ func TestDoctor_TheServersClock(t *testing.T) {
 	}
 }
 
-// Only a user without the permission needs it. What else fails is the server's, or the network's.
+// Only a user without the permission needs it. Any other failure is the server's, or the network's.
 func TestDoctor_INFOFails(t *testing.T) {
 	n := newNamespace(t)
 	for _, x := range []struct {
@@ -74,7 +74,7 @@ func TestDoctor_KnowsObserverClock(t *testing.T) {
 	}
 }
 
-// Doctor says of a server that evicts what expires that results are among that, and of others
+// Doctor says of a server that evicts expiring keys that results are among them, and of others
 // nothing of the kind.
 func TestDoctor_AServerThatEvictsResults(t *testing.T) {
 	for policy, limit := range map[string]string{"volatile-lru": "100", "noeviction": "100", "volatile-ttl": "0"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// What inspect says of a key whose owner it knows nothing from: it does not answer, or it does, and
+// Inspect tells why it knows nothing from a key's owner: the owner does not answer, or it does, and
 // does not serve.
 func TestInspect_WhatIsNotKnown(t *testing.T) {
 	for want, info := range map[string]coord.KeyInfo{

@@ -89,18 +89,18 @@ func commandAfterDashes(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A wish is what is asked for, and how.
+// A wish is a request for a lock, a read lock or a permit.
 type wish struct {
 	try, read bool
 	permits   int           // of a semaphore; 0: a lock
 	limit     time.Duration // of the wait; 0: none
 }
 
-// A hold is what a command runs under.
+// A hold is a lock, a read lock or a permit that a command runs under.
 type hold interface{ Context() context.Context }
 
-// take takes a lock, a read lock or a permit. free gives it back, and env is what the command is
-// told.
+// take takes a lock, a read lock or a permit. free gives it back, and env has the variables for the
+// command.
 func (w *wish) take(ctx context.Context, c *coord.Coordinator, key string) (h hold, free func() error, env []string, err error) {
 	env = []string{"HOLDFAST_KEY=" + key}
 	switch {
@@ -148,15 +148,15 @@ type execution struct {
 	takeOver func()                  // ends heed
 }
 
-// flags are those of a command that runs under what may be lost.
+// flags adds the flag of a command that runs under a hold that may be lost.
 func (x *execution) flags(cmd *cobra.Command, what string) {
 	const name = "kill-after"
 	cmd.Flags().DurationVar(&x.killAfter, name, -1, "SIGKILL so long after SIGTERM where the "+what+" is lost")
 	cmd.Flags().Lookup(name).DefValue = "800ms, or a fifteenth of the namespace's Grace if that is less"
 }
 
-// killIn is when a command is killed that heeds no SIGTERM: within the margin after which another
-// process gets the lock.
+// killIn is the delay until a command is killed that heeds no SIGTERM: less than the margin, as
+// another process gets the lock after that.
 func killIn(margin time.Duration) time.Duration { return min(800*time.Millisecond, margin*4/5) }
 
 // A signalError is the cause of a wait that a signal has ended.
@@ -224,8 +224,8 @@ func (x *execution) notify() (done func()) {
 	}
 }
 
-// heed begins to do what signals ask for while no command runs. takeOver ends that; it waits while
-// this process is stopped.
+// heed begins to obey signals while no command runs. takeOver ends that; it waits while this
+// process is stopped.
 func (x *execution) heed() {
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {

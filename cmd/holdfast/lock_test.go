@@ -16,7 +16,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/await"
 )
 
-// What a command sees and how it ends. The numbers are those of consul's issues about "consul
+// The environment and the end of a command. The numbers are those of consul's issues about "consul
 // lock".
 func TestLock_TheCommandAndItsEnd(t *testing.T) {
 	n := newNamespace(t)
@@ -86,7 +86,7 @@ func TestLock_OneAtATime(t *testing.T) {
 }
 
 // A signal ends the wait for a lock, and the command never runs (800, 4439). The signals that a
-// shell's user sends go to the command and to what it has started (797, 1210, 2489, 3754, 4643).
+// shell's user sends go to the command and to its children (797, 1210, 2489, 3754, 4643).
 func TestLock_Signals(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})
@@ -131,7 +131,7 @@ func TestLock_Signals(t *testing.T) {
 func TestLock_IgnoredSignals(t *testing.T) {
 	n := newNamespace(t)
 	app := n.open(&coord.Options{Name: "app"})
-	// The last is what "&" does.
+	// The last is the case of "&".
 	for name, s := range map[string]syscall.Signal{"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "INT QUIT": syscall.SIGQUIT} {
 		l, err := app.Lock(t.Context(), "k")
 		if err != nil {
@@ -185,8 +185,8 @@ type until struct{ ctx context.Context }
 
 func (u until) Context() context.Context { return u.ctx }
 
-// A lock that is lost ends the command and what it has started (2022, 9788), also one that is
-// stopped or heeds no SIGTERM.
+// A lock that is lost ends the command and its children (2022, 9788), also one that is stopped or
+// heeds no SIGTERM.
 func TestLock_ALostLockEndsTheCommand(t *testing.T) {
 	n := newNamespace(t)
 	n.open(&coord.Options{Name: "app"})

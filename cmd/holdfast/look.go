@@ -64,7 +64,7 @@ func topCommand(s *settings) *cobra.Command {
 	return cmd
 }
 
-// showProblems prints what is wrong with the nodes and the arbiter, if anything is.
+// showProblems prints the problems of the nodes and the arbiter.
 func (s *settings) showProblems(ctx context.Context, c *coord.Coordinator) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

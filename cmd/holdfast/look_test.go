@@ -88,7 +88,7 @@ func TestCommands_AtThreeInTheMorning(t *testing.T) {
 		t.Errorf("partitions: %+v", parts)
 	}
 
-	// What people read has no escape sequences of others in it.
+	// Text for people has no escape sequences of others in it.
 	for _, args := range [][]string{{"top"}, {"locks"}, {"inspect", key}, {"nodes"}, {"partitions"}, {"partitions", "--all"}, {"key", key}} {
 		out := n.start(args...).want(0)
 		if strings.Contains(out, "\x1b") || len(strings.Split(out, "\n")) < 3 {
@@ -211,8 +211,8 @@ func TestInspect_PermitsOfABlockInPart(t *testing.T) {
 	}
 }
 
-// diagnosis runs doctor, and checks its status and that a finding of that level says so and tells
-// what to do.
+// diagnosis runs doctor, and checks its status and that a finding of that level has the text and
+// the advice.
 func (n *namespace) diagnosis(status int, level, what, text, do string, args ...string) {
 	n.t.Helper()
 	x := n.start(append([]string{"doctor"}, args...)...)
@@ -227,7 +227,7 @@ func (n *namespace) diagnosis(status int, level, what, text, do string, args ...
 	n.t.Errorf("no finding %q %q with %q and %q in\n%s%s", level, what, text, do, out, x.err.String())
 }
 
-// Each cause is named, with what to do.
+// Each cause is named, with advice.
 func TestDoctor(t *testing.T) {
 	n := newNamespace(t)
 	n.diagnosis(1, "fail", "namespace", "there is no namespace", "--namespace")
@@ -449,8 +449,8 @@ func TestPostgresConfig(t *testing.T) {
 	}
 }
 
-// What tells how to free a key can be pasted: the shell passes the key on as it is, and runs
-// nothing that is in it.
+// The advice that frees a key can be pasted: the shell passes the key on as it is, and runs nothing
+// that is in it.
 func TestFreeing_RunsNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, key := range []string{

@@ -108,7 +108,7 @@ type command struct {
 	err output
 }
 
-// output is what a process has written so far.
+// output is the text that a process has written so far.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -239,7 +239,7 @@ func (x *command) line() string {
 	}
 }
 
-// Help does not print what the environment has, which may be a password.
+// Help does not print values of the environment: they may be passwords.
 func TestHelp_KeepsSecrets(t *testing.T) {
 	t.Setenv("HOLDFAST_URL", "redis://:secret@redis:6379")
 	root := newRoot()

@@ -19,7 +19,7 @@ func (n deaf) Listen(context.Context, string, func(fallback.Message)) (func(), e
 	return nil, n.err
 }
 
-// What doctor advises is for the arbiter that has refused.
+// Doctor's advice is for the arbiter that has refused.
 func TestDoctor_AdvisesOnMessages(t *testing.T) {
 	for text, want := range map[string]string{"NOPERM no permissions to access a channel": "permit SUBSCRIBE", "no message comes back": "mute=true"} {
 		d := &doctor{settings: new(settings)}

@@ -39,8 +39,7 @@ func heeded(signals []os.Signal) []os.Signal {
 	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
 }
 
-// process is a command in a process group of its own, so that signals reach what it has started,
-// too.
+// process is a command in a process group of its own, so that signals reach its children, too.
 type process struct {
 	pid      int
 	killed   syscall.Signal // the signal that has ended it; 0: none
@@ -107,7 +106,7 @@ func (e *deathError) die() {
 	}
 	switch {
 	case signal.Ignored(e.signal):
-	case e.signal == syscall.SIGQUIT, // by which the runtime writes what all goroutines do
+	case e.signal == syscall.SIGQUIT, // the runtime would write the stacks of all goroutines
 		os.Getpid() == 1: // of a container, which the kernel ends by no signal that it could have handled
 		signal.Ignore(e.signal)
 		_ = syscall.Kill(whom, e.signal)
@@ -118,7 +117,7 @@ func (e *deathError) die() {
 	}
 }
 
-// news is what has become of a command.
+// news is a change of a command's state.
 type news int
 
 const (
@@ -127,8 +126,8 @@ const (
 	ended        // with a status
 )
 
-// look returns what has become of the command since the last look, with the signal or the status.
-// It does not block. After ended it must not be called.
+// look returns the change of the command's state since the last look, with the signal or the
+// status. It does not block. After ended it must not be called.
 func (p *process) look() (n news, number int) {
 	var s unix.WaitStatus
 	pid, err := unix.Wait4(p.pid, &s, unix.WNOHANG|unix.WUNTRACED, nil)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopping are the signals by which a terminal's user stops this process and the command.
+// stopping are the signals of a terminal's user that stop this process and the command.
 var stopping = []os.Signal{syscall.SIGTSTP}
 
 // groupOfItsOwn makes a command's process group. The command ends with the thread that starts it.
@@ -45,8 +45,8 @@ var (
 	ignored   = action{1} // SIG_IGN
 )
 
-// setAction sets what a signal does to this process, and returns what it did. Package signal cannot
-// bring the default action of SIGTSTP back.
+// setAction sets a signal's action in this process, and returns the one before. Package signal
+// cannot bring the default action of SIGTSTP back.
 func setAction(s syscall.Signal, a *action) (before action, err error) {
 	const sizeOfSet = 8
 	_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(a)),

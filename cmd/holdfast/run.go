@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// moment is the time in which what a stopped command has started sets the terminal right, such as a
-// pager, before it is stopped as well.
+// moment is the time for a stopped command's children, such as a pager, to set the terminal right
+// before they are stopped as well.
 const moment = 100 * time.Millisecond
 
 // watched is a command that runs under a lock.
@@ -54,7 +54,7 @@ func (x *execution) run(l hold, env, args []string) (lost bool, err error) {
 	}
 }
 
-// forget does what the signals ask for that came before the command ran: they are not its own.
+// forget obeys the signals that came before the command ran: they are not its own.
 func (x *execution) forget() {
 	for {
 		select {
@@ -67,7 +67,7 @@ func (x *execution) forget() {
 	}
 }
 
-// await waits until there may be news of the command, and does what is due until then.
+// await waits until there may be news of the command, or another event, and handles that.
 func (w *watched) await() {
 	select {
 	case got := <-w.x.signals:
@@ -92,11 +92,11 @@ func (w *watched) await() {
 	}
 }
 
-// end returns what becomes of this process after the command has ended.
+// end returns the result of this process after the command has ended.
 func (w *watched) end(status int) (lost bool, err error) {
 	switch {
 	case w.losing == nil:
-		w.signal(syscall.SIGKILL) // what it has started and left behind
+		w.signal(syscall.SIGKILL) // children that it has left behind
 		err := fmt.Errorf("the lock was lost, and the command ended: %w", context.Cause(w.over))
 		return true, &statusError{statusLost, err}
 	case status == 0:
@@ -105,7 +105,8 @@ func (w *watched) end(status int) (lost bool, err error) {
 	return false, w.death(&statusError{status, nil})
 }
 
-// death returns what ends this process by Ctrl-C, or Ctrl-\, that has ended the command.
+// death returns the error that ends this process by Ctrl-C, or Ctrl-\, if that has ended the
+// command, and else e.
 func (w *watched) death(e *statusError) error {
 	interrupted := w.killed == syscall.SIGINT
 	switch {

@@ -60,8 +60,8 @@ func TestRotateSecret_BeginsAndEnds(t *testing.T) {
 	}
 }
 
-// Which nodes are left is what they told last, also if the wait ends while they are asked again;
-// and an arbiter's refusal is told.
+// The nodes that are left are those by their last answers, also if the wait ends while they are
+// asked again; and an arbiter's refusal is told.
 func TestRotateSecret_TheWaitEndsWhileNodesAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)

@@ -39,7 +39,7 @@ func init() {
 	}
 }
 
-// waitForSignals says what it gets, and ends by SIGINT and SIGTERM.
+// waitForSignals prints its signals, and ends by SIGINT and SIGTERM.
 func waitForSignals() int {
 	got := make(chan os.Signal, 16)
 	signal.Notify(got, syscall.SIGCONT, syscall.SIGINT, syscall.SIGTERM)
@@ -80,14 +80,14 @@ func (n *namespace) onTerminal(args ...string) *terminalOf {
 	}
 	n.t.Cleanup(func() {
 		_ = slave.Close()
-		_ = keys.Close() // hangs up: SIGHUP ends what runs there
+		_ = keys.Close() // hangs up: SIGHUP ends the processes there
 		_ = x.cmd.Process.Kill()
 		_ = x.cmd.Wait()
 	})
 	return &terminalOf{x, keys, master}
 }
 
-// openPTY opens a terminal that neither echoes nor changes what is written.
+// openPTY opens a terminal that neither echoes nor changes written bytes.
 func openPTY(t *testing.T) (master int, slave *os.File) {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -126,7 +126,7 @@ func newFIFO(t *testing.T) string {
 	return path
 }
 
-// types writes what a user types.
+// types writes a user's keys.
 func (x *terminalOf) types(keys string) {
 	x.t.Helper()
 	if _, err := x.keys.WriteString(keys); err != nil {
@@ -264,7 +264,7 @@ func (n *namespace) onCtrlZ(then string) (x *terminalOf, group int) {
 	return x, group
 }
 
-// stop stops a command in front, of which the shell tells as of its own.
+// stop stops a command in front; the shell tells of it as of its own.
 func (x *terminalOf) stop(group int) {
 	x.t.Helper()
 	x.types(ctrlZ)
@@ -472,7 +472,7 @@ func parentOf(t *testing.T, pid int) int {
 	return parent
 }
 
-// fieldsOf returns what the system tells of a process, behind its name.
+// fieldsOf returns the fields of a process's stat behind its name.
 func fieldsOf(t *testing.T, pid int) []string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
