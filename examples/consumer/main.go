@@ -59,7 +59,7 @@ func run(ctx context.Context, client *redis.Client, name string, idle time.Durat
 		return err // or it is there already
 	}
 	for {
-		// What another consumer has not finished comes first, and then what is new.
+		// Messages that another consumer has not finished come first, and then new ones.
 		old := redis.XAutoClaimArgs{Stream: "payments", Group: "payers", Consumer: name, MinIdle: idle, Start: "0", Count: 10}
 		messages, _, err := client.XAutoClaim(ctx, &old).Result()
 		if err == nil && len(messages) == 0 {

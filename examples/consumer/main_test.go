@@ -122,7 +122,7 @@ func TestConsumer(t *testing.T) {
 			t.Errorf("put aside: %v", m.Values)
 		}
 	}
-	if nameless < 2 || len(aside) == nameless { // what is taken from a slow one is put aside again
+	if nameless < 2 || len(aside) == nameless { // messages taken from a slow one are put aside again
 		t.Errorf("%d were put aside, %d of them have no ID, want 2 at least", len(aside), nameless)
 	}
 }

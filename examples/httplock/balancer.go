@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A balancer is what stands in front of most services: an HTTP server that sends each request to
-// the next process, whatever the request is about.
+// A balancer is an HTTP server as in front of most services: it sends each request to the next
+// process, whatever the request is about.
 type balancer struct {
 	url       string
 	server    *http.Server
@@ -51,7 +51,7 @@ func (b *balancer) close() {
 }
 
 // roundRobin sends each request to the next of the processes, by their base URLs. It is answered
-// with 502 if that one does not answer: the next one might do again what this one has done.
+// with 502 if that one does not answer: the next one might repeat the work of this one.
 func roundRobin(processes []string, transport http.RoundTripper) (http.Handler, error) {
 	var targets []*url.URL
 	for _, p := range processes {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// balance starts a balancer in front of servers that answer with their number and what they were
-// asked for.
+// balance starts a balancer in front of servers that answer with their number and the request.
 func balance(t *testing.T, n int) (*balancer, []*httptest.Server) {
 	t.Helper()
 	var servers []*httptest.Server

@@ -34,8 +34,8 @@ const startTime = 20 * time.Second // to start the processes, and for them to fi
 // startFleet starts the processes, and waits until they serve and, in a cluster, have shared out
 // the keys. lost is called with the reason if one ends before stop is called.
 func startFleet(ctx context.Context, common order, stderr io.Writer, lost context.CancelCauseFunc) (_ *fleet, err error) {
-	// Not ctx's child: what ends the run does not end the processes before the requests that are in
-	// flight have been cancelled.
+	// Not ctx's child: the end of the run does not end the processes before the requests in flight
+	// have been cancelled.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	f := &fleet{client: &http.Client{Transport: &http.Transport{}, Timeout: startTime}}
 	f.stop = func() error {

@@ -30,7 +30,7 @@ const (
 	showEvery   = 200 * time.Millisecond
 )
 
-// A tally is what clients have seen.
+// A tally counts the answers that clients have seen.
 type tally struct {
 	confirmed int64           // answered with 200: an item was added
 	failed    int64           // all else

@@ -1,7 +1,7 @@
 // Httplock is a service in several processes behind a round-robin load balancer. Each request adds
 // an item to one of a few orders, by reading the order from a store and writing it back. Requests
 // for the same order meet in all processes: without a lock they overwrite each other's items; with
-// one they do not, and the question becomes what the lock costs.
+// one they do not, and the question becomes the lock's cost.
 //
 //	go run ./examples/httplock
 //	go run ./examples/httplock -redis localhost:6379 -duration 20s
@@ -13,13 +13,13 @@
 // end compares them. The service is in service.go, and all that has to do with Holdfast is
 // withHoldfast in rung.go and the header with the token in service.go.
 //
-// The store is the referee as well (store.go): it sees an update that overwrites another one, a
-// request that reads an order while another one is between its read and its write, and a fencing
-// token that is not above the one before it.
+// The store is the referee as well (store.go). It sees an update that overwrites another one, and a
+// fencing token that is not above the one before it. It also sees a request that reads an order
+// while another one is between its read and its write.
 //
 // All of this shares the processors of one machine, where a hop between processes costs as much as
-// what it saves. So look at what the lock asks of Redis, and at the longest waits, rather than at
-// the requests per second of the last two rungs.
+// it saves. So look at the lock's commands to Redis, and at the longest waits. The requests per
+// second of the last two rungs tell less.
 //
 // Exit status: 0 if no rung with a lock showed any of these; 1 if one did, if one answered no
 // request with success, or if something could not be started; 2 for a bad command line. Requests
@@ -42,7 +42,7 @@ import (
 )
 
 func main() {
-	// A worker is this same program, told by its environment what to do (see worker.go).
+	// A worker is this same program; its order is in the environment (see worker.go).
 	if order := os.Getenv(orderEnv); order != "" {
 		os.Exit(workerMain(order))
 	}
@@ -55,7 +55,7 @@ func main() {
 // config is a checked command line.
 type config struct {
 	redis     string        // address of a real server, or empty for the embedded one
-	duration  time.Duration // for which the clients of each rung send requests
+	duration  time.Duration // of the requests of each rung's clients
 	processes int
 	clients   int // of all processes together
 	resources int

@@ -2,14 +2,14 @@ package main
 
 import "errors"
 
-// A record is what the store keeps of an order.
+// A record is the store's state of an order.
 type record struct {
 	Items int64 `json:"items"`
 }
 
-// findings are what the referee has seen, of all orders together.
+// findings are the referee's counts, of all orders together.
 type findings struct {
-	writes   int64 // that were stored; each adds an item to what its section has read
+	writes   int64 // that were stored; each adds an item to the record that its section has read
 	items    int64 // in the orders
 	broken   int64 // writes that did not go on from the write before them, because they had not read it
 	overlaps int64 // sections that began while another one of the same order had not ended

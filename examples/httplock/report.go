@@ -30,7 +30,7 @@ func newProgress(w io.Writer, title string, duration time.Duration) *progress {
 	return p
 }
 
-// show is told what has happened so far.
+// show prints the progress so far.
 func (p *progress) show(elapsed time.Duration, confirmed, failed int64, seen findings) {
 	if !p.terminal && elapsed < p.next {
 		return
@@ -55,7 +55,7 @@ func (p *progress) end() {
 	}
 }
 
-// writeTable writes one row per outcome, and what the columns mean.
+// writeTable writes one row per outcome, and the meaning of the columns.
 func writeTable(w io.Writer, outcomes []outcome) {
 	table := [][]string{{
 		"lock", "requests/s", "p50", "p99", "max", "lost", "overlapped", "late tokens", "Redis/request", "failed",
@@ -123,7 +123,7 @@ func verdict(outcomes []outcome) error {
 	return errors.Join(errs...)
 }
 
-// summary says in a sentence or two what a run with a good verdict has shown.
+// summary returns the result of a run with a good verdict, in a sentence or two.
 func summary(outcomes []outcome) string {
 	var sentences []string
 	locked, fenced := false, false

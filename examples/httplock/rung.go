@@ -115,8 +115,8 @@ var byOrder = middleware.Key("order", middleware.PathValue("id"))
 // for each.
 const partitions = 127
 
-// withHoldfast is what a service needs to use Holdfast: a coordinator, and a middleware around its
-// handlers.
+// withHoldfast makes the parts that a service needs to use Holdfast: a coordinator, and a
+// middleware around its handlers.
 func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 	layers func(*coord.Coordinator, order) (around func(http.Handler) http.Handler, closeIdle func()),
 ) (*guard, error) {
@@ -135,7 +135,7 @@ func withHoldfast(client redis.UniversalClient, o order, cluster *coord.Cluster,
 	}}, nil
 }
 
-// clusterOf says to the other processes at which URL this one serves.
+// clusterOf tells the other processes this one's URL.
 func clusterOf(url string) *coord.Cluster {
 	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Service: url}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// What each process of the service answers:
+// Each process of the service answers:
 //
 //	POST /orders/{id}/items    adds an item to an order
 //	GET  /status               the process's own, for the parent
@@ -21,8 +21,8 @@ import (
 
 // Both limits are the same on all rungs.
 const (
-	lockTTL  = 10 * time.Second // for which the locks of a process that has died stay
-	lockWait = 10 * time.Second // for which a request waits for its turn
+	lockTTL  = 10 * time.Second // the locks of a process that has died stay for so long
+	lockWait = 10 * time.Second // a request waits for its turn for so long
 )
 
 // servedBy is a response header with the number of the process that ran the handler.
@@ -78,7 +78,7 @@ func (s *service) add(ctx context.Context, id string, fence uint64) (record, err
 	return found, nil
 }
 
-// A status is what a process tells its parent of itself.
+// A status is a process's report to its parent.
 type status struct {
 	Commands int64 `json:"commands"` // sent to Redis since the start
 }

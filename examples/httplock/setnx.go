@@ -13,9 +13,9 @@ import (
 )
 
 // setnx is the lock that most services write first: each request says SET key token NX PX ttl,
-// again and again until that succeeds, and deletes the key by a script if its token is still there.
-// There is no queue and no fencing token, and nothing renews it: a handler that is slower than the
-// ttl shares the order unawares.
+// again and again until that succeeds. In the end it deletes the key by a script if its token is
+// still there. There is no queue and no fencing token, and nothing renews it: a handler that is
+// slower than the ttl shares the order unawares.
 type setnx struct {
 	client redis.UniversalClient
 	prefix string
@@ -75,7 +75,7 @@ func (s *setnx) lock(ctx context.Context, key, token string) error {
 }
 
 // unlock has no caller to tell of an error. If the lock stays, it expires; if it has expired, the
-// referee sees what came of that.
+// referee sees the consequences.
 func (s *setnx) unlock(ctx context.Context, key, token string) {
 	_ = setnxRelease.Run(ctx, s.client, []string{key}, token).Err()
 }

@@ -15,12 +15,11 @@ import (
 	"time"
 )
 
-// The store keeps the orders, a network hop away as a database is, and does what it is told: the
-// last write wins. It is the referee as well, since it sees all reads and writes, of all processes,
-// in one order.
+// The store keeps the orders, a network hop away as a database is, and obeys: the last write wins.
+// It is the referee as well, since it sees all reads and writes, of all processes, in one order.
 //
 //	GET    /orders/{id}    the order; the section that the header names has begun
-//	PUT    /orders/{id}    the order is what the body says; the section has ended
+//	PUT /orders/{id} the body is the order now; the section has ended
 //	DELETE /orders/{id}    the section has ended without a write
 const (
 	sectionHeader = "Section" // names one read and the write that follows it; never used twice
@@ -35,7 +34,7 @@ type storeServer struct {
 	server *http.Server
 	served chan struct{} // closed when the server has ended
 
-	mu      sync.Mutex         // protects ledgers, and what is in them
+	mu      sync.Mutex         // protects ledgers, and their content
 	ledgers map[string]*ledger // by order
 }
 
@@ -120,7 +119,7 @@ func (s *storeServer) with(r *http.Request, f func(*ledger)) {
 	f(l)
 }
 
-// findings is what the referee has seen until now.
+// findings returns the referee's counts until now.
 func (s *storeServer) findings() findings {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ type trial struct {
 	stderr    io.Writer
 }
 
-// An outcome is what the clients of a trial saw, and what the referee says about it.
+// An outcome is the clients' tally of a trial, and the referee's findings.
 type outcome struct {
 	rung     rung
 	tally    tally

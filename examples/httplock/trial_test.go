@@ -51,8 +51,7 @@ func number(t *testing.T, cell string) float64 {
 	return x
 }
 
-// checkRow checks what must be so for a rung that does its duty, or for one without a lock under
-// load.
+// checkRow checks the row of a rung that does its duty, or of one without a lock under load.
 func checkRow(t *testing.T, stdout string, r rung) {
 	t.Helper()
 	cells := row(t, stdout, r.title)

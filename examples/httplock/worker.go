@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// An order tells a worker process what to do. It travels in the environment, as JSON.
+// An order has the settings of a worker process. It travels in the environment, as JSON.
 type order struct {
 	Number    int    `json:"number"`
 	Processes int    `json:"processes"`
@@ -32,7 +32,7 @@ type hello struct {
 	URL string `json:"url"`
 }
 
-// closeTime is what a worker has to answer the last requests, and again to give back its locks. A
+// closeTime is a worker's time to answer the last requests, and again to give back its locks. A
 // connection that another worker has opened and did not need keeps http.Server.Shutdown waiting for
 // 5 to 6 s.
 const closeTime = 10 * time.Second
@@ -99,7 +99,7 @@ func work(ctx context.Context, o order, out io.Writer) (err error) {
 	go func() { served <- server.Serve(listener) }()
 
 	// A service need not wait for the processes to share out the keys: until then its locks come
-	// from Redis. The table is to show what comes after.
+	// from Redis. The table is to show the time after that.
 	if guard.locks != nil {
 		if err = guard.locks.Settled(ctx, o.Processes); ctx.Err() != nil {
 			err = nil // it is to end

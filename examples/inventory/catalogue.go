@@ -20,7 +20,7 @@ import (
 // netStep is by how much a change raises a price.
 const netStep = 100
 
-// grossOf returns what the gross price has to be.
+// grossOf returns the gross price of a net price.
 func grossOf(net int64) int64 { return net * 119 / 100 }
 
 const (

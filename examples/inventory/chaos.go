@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// With -chaos, workers are killed during the sale: they cannot give back anything, and what they
-// sold they take with them. So the database counts the sales by itself, and their locks stay locked
-// for order.sessionTTL.
+// With -chaos, workers are killed during the sale: they cannot give back anything, and their counts
+// of sales are lost with them. So the database counts the sales by itself, and their locks stay
+// locked for order.sessionTTL.
 const (
 	chaosFirst = time.Second
 	chaosEvery = 1500 * time.Millisecond

@@ -98,9 +98,8 @@ func (s *sale) fill(ctx context.Context) error {
 	return nil
 }
 
-// audit compares the sales, which the sellers counted each for itself, with the stock that is left,
-// and returns how many units were sold that were not there: of each SKU, sold must be what is
-// missing.
+// audit compares the sales, as each seller counted them, with the stock that is left. It returns
+// the number of units sold that were not there: of each SKU, sold must be the missing units.
 func (s *sale) audit(ctx context.Context, sold []int64) (oversold int64, err error) {
 	for i, n := range sold {
 		left, err := unitsOf(ctx, s.db, readUnits, i)

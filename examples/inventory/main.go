@@ -14,16 +14,16 @@
 // It needs no server: a Redis-protocol server and an SQL database run inside the parent process,
 // unless the flags name others. -arbiter starts a store for Holdfast's rungs, of the machine's
 // packages (stores.go has the list). With the build tag "stores" there are more, which are compiled
-// first (stores_more.go): S3, Kubernetes, FerretDB in the place of MongoDB, and what stands for
-// Consul in its arbiter's tests. One rung after another, worker processes sell the same stock under
-// a different lock, and the table at the end compares them (rung.go has the list). With -chaos
-// worker processes are killed during each sale, and others take their places (chaos.go). With
-// -catalogue nothing is sold: prices are read, a thousand times as often as they are changed, with
-// read locks and without (catalogue.go). The sale itself is in worker.go, and all that has to do
-// with Holdfast is newHoldfast in rung.go and four lines in worker.go.
+// first (stores_more.go): S3, Kubernetes, FerretDB in the place of MongoDB, and the fake Consul of
+// its arbiter's tests. One rung after another, worker processes sell the same stock under a
+// different lock. The table at the end compares them (rung.go has the list). With -chaos worker
+// processes are killed during each sale, and others take their places (chaos.go). With -catalogue
+// nothing is sold: prices are read, a thousand times as often as they are changed, with read locks
+// and without (catalogue.go). The sale itself is in worker.go, and all that has to do with Holdfast
+// is newHoldfast in rung.go and four lines in worker.go.
 //
-// Exit status: 0 if no unit was sold twice and every fencing token was above the one before it,
-// 1 if not or if something failed, 2 for a bad command line.
+// Exit status: 0 if no unit was sold twice and every fencing token was above the one before it; 1
+// if not or if something failed; 2 for a bad command line.
 package main
 
 import (
@@ -43,7 +43,7 @@ import (
 )
 
 func main() {
-	// A worker is this same program, told by its environment what to do (see sale.go).
+	// A worker is this same program; its order is in the environment (see sale.go).
 	if order := os.Getenv(orderEnv); order != "" {
 		os.Exit(workerMain(order))
 	}

@@ -49,7 +49,7 @@ func (p postgres) Exec(ctx context.Context, text string, args ...any) (int64, er
 	return tag.RowsAffected(), err
 }
 
-// createSchema makes room for a run's tables, and returns what the server calls itself.
+// createSchema makes room for a run's tables, and returns the server's name for itself.
 func (p place) createSchema(ctx context.Context) (name string, err error) {
 	conn, err := pgx.Connect(ctx, p.Postgres)
 	if err != nil {

@@ -37,7 +37,7 @@ func needPostgres(t *testing.T) {
 	}
 }
 
-// What is checked with the embedded database is checked with a server, which is left as it was.
+// The checks with the embedded database are made with a server, which is left as it was.
 func TestSaleWithPostgres(t *testing.T) {
 	dsn := openServer(t)
 	t.Run("locks", func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestPostgresEndsWithTheParent(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			await.Until(t, "the directory is empty", func() bool { // the shell removes what is in it after the server has ended
+			await.Until(t, "the directory is empty", func() bool { // the shell empties it after the server has ended
 				left, err := os.ReadDir(tmp)
 				return err == nil && len(left) == 0
 			})

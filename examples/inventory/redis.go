@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// What go-redis would print here is what its calls return as errors anyway.
+// go-redis would print errors here that its calls return anyway.
 func init() { logging.Disable() }
 
 // A redisServer is the Redis of one run: the user's own, or one inside this process.
@@ -95,16 +95,16 @@ func (s *redisServer) deleteKeys(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// newRedisClient has room for one connection per goroutine, and some for what a lock does in the
-// background, so that no lock is slow because it waits for a connection.
+// newRedisClient has room for one connection per goroutine, and some for a lock's work in the
+// background. So no lock is slow because it waits for a connection.
 func newRedisClient(addr string, goroutines int) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, PoolSize: goroutines + 4})
 }
 
 // commandCount is a go-redis hook that counts the commands which a client sends, those in pipelines
-// too. A script is one command, whatever it calls inside. What the connection pool sends to set up
-// a connection does not count, and a subscription, one per process, is not seen. Counting here and
-// not at the server gives the same figure for the embedded one and a real one.
+// too. A script is one command, whatever it calls inside. The commands of the connection pool that
+// set up a connection do not count, and a subscription, one per process, is not seen. Counting here
+// and not at the server gives the same figure for the embedded one and a real one.
 type commandCount struct{ atomic.Int64 }
 
 func (c *commandCount) count(cmds ...redis.Cmder) {

@@ -17,7 +17,7 @@ type progress struct {
 	w        io.Writer
 	terminal bool
 	title    string
-	done     string // what is counted
+	done     string // the counted thing
 	duration time.Duration
 	next     time.Duration // without a terminal: when the next line is due
 }
@@ -31,7 +31,7 @@ func newProgress(w io.Writer, title string, duration time.Duration) *progress {
 	return p
 }
 
-// show is told what each process has sold so far.
+// show prints the progress; processes has the units that each has sold so far.
 func (p *progress) show(elapsed time.Duration, processes []int64) {
 	if !p.terminal && elapsed < p.next {
 		return
@@ -57,7 +57,7 @@ func (p *progress) end() {
 	}
 }
 
-// writeTable writes one row per outcome, and what the columns mean.
+// writeTable writes one row per outcome, and the meaning of the columns.
 func writeTable(w io.Writer, outcomes []outcome) {
 	table := [][]string{{
 		"lock", "sold", "oversold", "sales/s", "ratio",

@@ -120,8 +120,8 @@ var rungs = []rung{
 func openRing(client redis.UniversalClient, o order) (locker, error) {
 	c, err := newHoldfast(client, o, coord.Handoff{}, &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0"})
 	if err == nil && !o.Late {
-		// A program need not wait: until then its locks come from Redis. The table is to show what
-		// comes after, but on a machine that has too much else to do the sale begins all the same.
+		// A program need not wait: until then its locks come from Redis. The table is to show the
+		// time after that, but on a machine with too much else to do the sale begins all the same.
 		ctx, cancel := context.WithTimeout(context.Background(), startTime/2)
 		defer cancel()
 		if err = c.Settled(ctx, o.Processes); ctx.Err() != nil {
@@ -154,7 +154,7 @@ func (o order) arbiterConns() int {
 	return 0
 }
 
-// newHoldfast is what a program needs to use Holdfast: an arbiter and a namespace.
+// newHoldfast makes the parts that a program needs to use Holdfast: an arbiter and a namespace.
 func newHoldfast(client redis.UniversalClient, o order, limits coord.Handoff, cluster *coord.Cluster) (holdfast, error) {
 	store, err := findArbiterStore(o.Arbiter)
 	if err != nil {

@@ -25,7 +25,7 @@ type sale struct {
 	stderr    io.Writer
 }
 
-// An outcome is what all processes of a sale did, and what the database says about it.
+// An outcome is the tally of all processes of a sale, and the database's audit.
 type outcome struct {
 	rung      rung
 	tally     tally
@@ -37,7 +37,7 @@ type outcome struct {
 	killed    int // processes, and as many were started
 }
 
-// What a sale may take besides its duration.
+// Limits of a sale besides its duration.
 const (
 	startTime = 30 * time.Second // to start the processes and open the locks
 	closeTime = 5 * time.Second  // to give back and close the locks, when the sale was interrupted
@@ -153,7 +153,7 @@ func (s *sale) run(ctx context.Context) (outcome, error) {
 		return outcome{}, context.Cause(ctx)
 	}
 	if s.chaos {
-		// What those sold that were killed, only the database knows.
+		// Only the database knows the sales of killed processes.
 		var err error
 		if o.tally.Sold, err = s.counted(ctx); err != nil {
 			return outcome{}, err

@@ -48,7 +48,7 @@ func number(t *testing.T, cell string) float64 {
 	return x
 }
 
-// checkRow checks what must be so for every lock that does its duty.
+// checkRow checks the row of a lock that does its duty.
 func checkRow(t *testing.T, stdout, title string) {
 	t.Helper()
 	cells := row(t, stdout, title)

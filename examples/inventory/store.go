@@ -36,7 +36,7 @@ type storeServer struct {
 	listener net.Listener
 	serving  sync.WaitGroup
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	closed     bool
 	conns      map[net.Conn]struct{}
 	statements map[string]*sql.Stmt // prepared once, kept until Close
@@ -180,7 +180,7 @@ func (s *storeServer) prepare(text string) (*sql.Stmt, error) {
 type store struct {
 	addr string
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	idle   []*storeConn
 }

@@ -31,15 +31,15 @@ import (
 	"github.com/holdfast-go/holdfast/internal/dbserver"
 )
 
-// An arbiterStore is a value of -arbiter: the store by which Holdfast's rungs go.
+// An arbiterStore is a value of -arbiter: the store under Holdfast's rungs.
 type arbiterStore struct {
 	name string
 
 	// start starts a store of the run's own. It returns where it is. nil: the run has it already.
 	start func(ctx context.Context) (at []string, stop func() error, err error)
 
-	// open returns a worker's arbiter, and what closes its client, or nil. The namespace is new in
-	// each run, so there is nothing that a store could have lost.
+	// open returns a worker's arbiter, and a function that closes its client, or nil. The namespace
+	// is new in each run, so there is nothing that a store could have lost.
 	open func(client redis.UniversalClient, o order) (fallback.Arbiter, func() error, error)
 }
 

@@ -61,7 +61,7 @@ func compiled(ctx context.Context, target string) (string, error) {
 	return filepath.Join(root, "internal", target, target), nil
 }
 
-// bucket is what a worker finds at the gateway.
+// bucket is the name of the workers' bucket at the gateway.
 const bucket = "locks"
 
 func bucketClient(addr string) (*awss3.Client, func()) {
@@ -195,8 +195,8 @@ func mongoClient(addr string) (*mongo.Client, func() error, error) {
 	}, nil
 }
 
-// startFerretDB starts what stands for MongoDB: FerretDB, which is sent one command that writes at
-// a time.
+// startFerretDB starts the substitute for MongoDB: FerretDB, which is sent one command that writes
+// at a time.
 func startFerretDB(ctx context.Context) ([]string, func() error, error) {
 	program, err := compiled(ctx, "ferretdb")
 	if err != nil {
@@ -229,7 +229,7 @@ func openMongoDB(_ redis.UniversalClient, o order) (fallback.Arbiter, func() err
 	return mongodb.New(client, &mongodb.Options{ColdStart: true}), end, nil
 }
 
-// startConsul starts what stands for Consul: there is no server of it to be had.
+// startConsul starts a fake of Consul: there is no server of it to be had.
 func startConsul(context.Context) ([]string, func() error, error) {
 	f := consulfake.Start(nil, func(string) {})
 	return []string{f.URL}, func() error { f.Close(); return nil }, nil

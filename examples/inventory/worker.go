@@ -21,7 +21,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/histogram"
 )
 
-// An order tells a worker process what to do. It travels in the environment, as JSON.
+// An order has the settings of a worker process. It travels in the environment, as JSON.
 type order struct {
 	Process    int           `json:"process"`
 	Processes  int           `json:"processes"`
@@ -53,8 +53,8 @@ func (o order) sessionTTL() time.Duration {
 
 const orderEnv = "HOLDFAST_INVENTORY_ORDER"
 
-// A message is what a worker tells its parent, as a line of JSON: that it is ready, then now and
-// then how many units it has sold and what that has cost, then its result.
+// A message is a worker's line of JSON to its parent: that it is ready, then now and then the units
+// sold and the commands sent, then its result.
 type message struct {
 	Ready    bool    `json:"ready,omitempty"`
 	Sold     int64   `json:"sold,omitempty"`

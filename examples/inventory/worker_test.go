@@ -25,7 +25,7 @@ func (h fixedHold) Unlock() error {
 	return nil
 }
 
-// A fixedLock grants what the test says.
+// A fixedLock grants the hold and the error of the test.
 type fixedLock struct {
 	hold   hold
 	err    error

@@ -23,7 +23,7 @@ func Example_cronSingleton() {
 	var work sync.WaitGroup
 	for _, locks := range all {
 		work.Go(func() {
-			// In a service: time.Hour, or what the parser of robfig/cron makes of "0 3 * * *".
+			// In a service: time.Hour, or the schedule of robfig/cron's parser for "0 3 * * *".
 			err := periodic.Run(ctx, locks, "report", periodic.Every(50*time.Millisecond), nil, func(_ context.Context, t periodic.Tick) error {
 				mu.Lock()
 				defer mu.Unlock()

@@ -19,8 +19,9 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// processes returns the locks of n processes, and what closes them. In a service each process calls
-// holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop", Logger: slog.Default()}).
+// processes returns the locks of n processes, and a function that closes them. In a service each
+// process calls holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop", Logger:
+// slog.Default()}).
 func processes(n int) (all []*coord.Coordinator, stop func()) {
 	ctx, arbiter := context.Background(), fallback.NewMemory()
 	for range n {
@@ -39,8 +40,8 @@ func processes(n int) (all []*coord.Coordinator, stop func()) {
 	}
 }
 
-// What a limiter calls has the caller's deadline, ends with the caller and with the slot, and keeps
-// no slot by a panic.
+// The context of a limited call has the caller's deadline, and ends with the caller and with the
+// slot. A panic keeps no slot.
 func TestLimiter_Do(t *testing.T) {
 	coordtest.Bubble(t, func(t *testing.T, a *fallback.Memory) {
 		locks := coordtest.Start(t, a, nil)

@@ -15,7 +15,7 @@ func Example_shardedWorkers() {
 	all, stop := processes(3)
 	defer stop()
 	const shards = 12
-	var mu sync.Mutex // protects what follows
+	var mu sync.Mutex // protects the variables below
 	worker, changed := map[int]int{}, make(chan struct{}, 1000)
 	overlaps := 0
 	var work sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 
 // orders stand for a table with a row per order: its state, and the token of the last writer.
 type orders struct {
-	mu    sync.Mutex // protects what follows
+	mu    sync.Mutex // protects the fields below
 	state map[string]string
 	fence map[string]coord.Fence
 	steps int

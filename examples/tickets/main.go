@@ -5,8 +5,8 @@
 //	go run ./examples/tickets -database postgres://localhost/test -seats 5000
 //
 // Each process that has the concert's lock sells from memory of it: the database sees the sales,
-// and one renewal and one read per process in
-// 2.5 s. docs/fencing.md says why the token goes first, and docs/arbiters.md what the arbiter survives.
+// and one renewal and one read per process in 2.5 s. docs/fencing.md says why the token goes first,
+// and docs/arbiters.md which failures the arbiter survives.
 package main
 
 import (

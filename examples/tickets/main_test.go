@@ -127,7 +127,7 @@ func (d *database) crash() {
 	d.ready()
 }
 
-// number is what a query answers, or -1 while the database does not.
+// number returns the answer to a query, or -1 while the database does not answer.
 func (d *database) number(text string) int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

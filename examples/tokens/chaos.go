@@ -14,7 +14,7 @@ func (t *trial) mayKill(ctx context.Context, worker, n int) bool {
 		return false
 	}
 	select {
-	case <-t.provider.done: // no caller waits for what became of it
+	case <-t.provider.done: // no caller waits for its outcome
 		return false
 	default:
 	}

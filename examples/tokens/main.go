@@ -1,4 +1,4 @@
-// Tokens is what happens to OAuth 2.0 tokens when several processes share them, and the provider
+// Tokens shows the fate of OAuth 2.0 tokens when several processes share them, and the provider
 // rotates refresh tokens: used twice, one is taken for stolen, and everything since the login is
 // revoked.
 //
@@ -7,10 +7,10 @@
 //	go run ./examples/tokens -chaos -grace
 //
 // It needs no server: a provider (provider.go) and a Redis-protocol server run inside the parent
-// process. On each rung worker processes use the access tokens of some accounts, which live for a
-// second only, until they have been refreshed as often as wanted. On the first rung the tokens are
-// in Redis, and each process refreshes what it finds expired, by golang.org/x/oauth2. On the second
-// one Holdfast keeps them (openHoldfast in rung.go).
+// process. On each rung worker processes use the access tokens of some accounts, until these have
+// been refreshed as often as wanted. An access token lives for a second only. On the first rung the
+// tokens are in Redis, and each process refreshes those that it finds expired, by
+// golang.org/x/oauth2. On the second one Holdfast keeps them (openHoldfast in rung.go).
 //
 // With -chaos the process that asks the provider is killed some times, when the provider has
 // committed and not yet answered. With Holdfast the account is then in doubt: the user has to log
@@ -33,7 +33,7 @@ import (
 )
 
 func main() {
-	// A worker is this same program, told by its environment what to do (see trial.go).
+	// A worker is this same program; its order is in the environment (see trial.go).
 	if order := os.Getenv(orderEnv); order != "" {
 		os.Exit(workerMain(order))
 	}

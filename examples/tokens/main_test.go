@@ -135,8 +135,8 @@ func TestTheProviderRevokesOnReuse(t *testing.T) {
 	}
 }
 
-// A trial ends when it is known what became of each lost answer, be it of an account that has done
-// its part.
+// A trial ends when the outcome of each lost answer is known, be it of an account that has done its
+// part.
 func TestTheProviderWaitsForLostAnswers(t *testing.T) {
 	now := time.Now()
 	over := func(p *provider) bool {

@@ -15,21 +15,21 @@ import (
 const (
 	life      = time.Second           // of an access token; RFC 6749 knows whole seconds only
 	think     = 20 * time.Millisecond // between the provider's commit and its answer
-	graceTime = 20 * time.Second      // with -grace: for which a used refresh token is accepted once more
+	graceTime = 20 * time.Second      // with -grace: for one more use of a refresh token
 	tooEarly  = life / 2              // a refresh of an access token younger than this was one too many
 	header    = "X-Worker"            // tells the provider which process asks
 	tokenPath = "/token"              // RFC 6749, section 6
-	apiPath   = "/api"                // what access tokens are for
+	apiPath   = "/api"                // takes access tokens
 )
 
 // A provider is an authorization server and its API. As those of banks and accountants do, it gives
-// out a new refresh token with each access token, and when one is used a second time it takes it
-// for stolen: it revokes the family, which is everything that was issued since the login.
+// out a new refresh token with each access token. It takes a token that is used a second time for
+// stolen: it revokes the family, which is everything that was issued since the login.
 type provider struct {
 	grace   bool
 	rotated func(worker, n int) (lost bool) // called when a refresh was committed, before it is answered: the client may have gone
 
-	mu       sync.Mutex         // protects what follows
+	mu       sync.Mutex         // protects the fields below
 	byToken  map[string]*family // by refresh token, used ones too
 	byAccess map[string]access
 	known    map[string]bool // accounts
@@ -40,14 +40,14 @@ type provider struct {
 	count    counts
 }
 
-// counts is what the provider has seen.
+// counts has the provider's observations.
 type counts struct {
 	Expiries    int // of access tokens that were replaced, or are about to be
 	Requests    int // for a refresh
 	Refreshes   int // that were granted
-	Early       int // of which the access token was not near its end: one too many
+	Early       int // granted too early: the access token was not near its end
 	Reuses      int // of refresh tokens that had been used
-	Replays     int // of which were forgiven, with -grace
+	Replays     int // reuses that were forgiven, with -grace
 	Revocations int // families that this has cost
 	Logins      int
 }

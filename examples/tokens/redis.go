@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// What go-redis would print here is what its calls return as errors anyway.
+// go-redis would print errors here that its calls return anyway.
 func init() { logging.Disable() }
 
-// startRedis starts a Redis server inside this process, and returns its address and what ends it.
+// startRedis starts a Redis server inside this process, and returns its address and a function that
+// ends it.
 func startRedis() (addr string, end func(), err error) {
 	mini, err := miniredis.Run()
 	if err != nil {

@@ -47,7 +47,7 @@ func config(o order) *oauth2.Config {
 	}
 }
 
-// openHoldfast is what a program needs to keep its tokens by Holdfast.
+// openHoldfast makes the parts that a program needs to keep its tokens by Holdfast.
 func openHoldfast(o order, client *redis.Client, web *http.Client) (keeper, error) {
 	// The namespace is new in every run, so there is nothing that an empty server could have lost.
 	locks, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
@@ -77,7 +77,7 @@ func (h holdfast) Close() {
 	_ = h.locks.Close(ctx)
 }
 
-// plain does what many programs do: the tokens are in Redis, and a process that finds one expired
+// plain works as many programs do: the tokens are in Redis, and a process that finds one expired
 // refreshes it. In a process a ReuseTokenSource of golang.org/x/oauth2 makes sure that this is one
 // goroutine. Between processes nothing does.
 type plain struct {

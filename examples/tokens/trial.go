@@ -14,7 +14,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/reexec"
 )
 
-// What a trial may take besides its work.
+// Limits of a trial besides its work.
 const (
 	startTime = 20 * time.Second // to start the processes
 	closeTime = 3 * time.Second  // to end them
@@ -32,14 +32,14 @@ type trial struct {
 	reports  chan report
 	cancel   context.CancelCauseFunc
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	workers  []*process // by number; a later one takes the place of one that was killed
 	starting int        // that are about to take such a place
 	stopped  bool
 	killed   int
 }
 
-// An outcome is what a trial came to.
+// An outcome is the result of a trial.
 type outcome struct {
 	rung     rung
 	counts   counts
@@ -57,12 +57,12 @@ type process struct {
 	stdin  io.WriteCloser
 	exited chan struct{} // closed when it has
 	killed bool          // protected by trial.mu
-	begun  bool          // it was told to; of the loop in collect, as what follows
+	begun  bool          // it was told to; of the loop in collect, as the fields below
 	done   bool          // its result is there
 }
 
-// A report is a worker's message, or, with ended, the end of its process, or, with started, that
-// another is there in a killed one's place, or none.
+// A report is a worker's message. With ended it is the end of its process. With started another
+// process is there in a killed one's place, or none.
 type report struct {
 	process *process
 	message
@@ -120,7 +120,7 @@ func try(ctx context.Context, o options, r rung, stderr io.Writer) (x outcome, e
 	return t.collect(ctx)
 }
 
-// login is what the customer does.
+// login logs the customer in again.
 func (t *trial) login(ctx context.Context, account string) error {
 	ctx, cancel := context.WithTimeout(ctx, killTime)
 	defer cancel()
@@ -150,7 +150,7 @@ func (t *trial) collect(ctx context.Context) (outcome, error) {
 		case r = <-t.reports:
 		case <-done:
 			x.elapsed = time.Since(begin)
-			x.counts = t.provider.counts() // what comes later was not asked for
+			x.counts = t.provider.counts() // later requests were not asked for
 			t.stop()
 			done = nil
 			continue

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-// An order tells a worker process what to do. It travels in the environment, as JSON.
+// An order has the settings of a worker process. It travels in the environment, as JSON.
 type order struct {
 	Worker     int      `json:"worker"`
 	Rung       string   `json:"rung"`
@@ -33,7 +33,7 @@ type order struct {
 
 const orderEnv = "HOLDFAST_TOKENS_ORDER"
 
-// A message is what a worker tells its parent, as a line of JSON.
+// A message is a worker's line of JSON to its parent.
 type message struct {
 	Ready     bool    `json:"ready,omitempty"`
 	LoggedOut string  `json:"logged_out,omitempty"` // the account that has to be logged in again
@@ -41,10 +41,10 @@ type message struct {
 	Result    *result `json:"result,omitempty"`
 }
 
-// A result is what a worker has done.
+// A result has a worker's counts.
 type result struct {
 	Calls   int64  `json:"calls"`   // of the API
-	Refused int64  `json:"refused"` // of which with a token that is not valid
+	Refused int64  `json:"refused"` // calls with a token that is not valid
 	Failed  int64  `json:"failed"`  // other errors
 	Failure string `json:"failure"` // one of them
 }
@@ -121,7 +121,7 @@ func work(ctx context.Context, o order, started <-chan struct{}, out io.Writer) 
 	return u.tell(message{Result: &r})
 }
 
-// A user is what the goroutines of one process share.
+// A user is the state that the goroutines of one process share.
 type user struct {
 	order
 	keeper keeper

@@ -151,7 +151,7 @@ func Example_gin() {
 }
 
 func fiberInMux(locks *coord.Coordinator, store middleware.Store) *http.ServeMux {
-	payments := fiber.New() // the routes that the middlewares are for, and nothing else
+	payments := fiber.New() // what the middlewares are for, and nothing else
 	payments.Post("/orders/:id/payment", func(c fiber.Ctx) error { return c.SendString("paid for " + c.Params("id")) })
 	others := fiber.New()
 	others.Get("/orders/:id", func(c fiber.Ctx) error { return c.SendString("order " + c.Params("id")) })
