@@ -128,7 +128,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 	return d.tell(err)
 }
 
-// note notes the recorded version, if it is dirty.
+// note keeps the recorded version if it is dirty, and else none.
 func (d *Driver) note(version int, dirty bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

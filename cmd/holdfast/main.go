@@ -1,7 +1,7 @@
 // Command holdfast looks at the locks of a namespace, frees them, and runs commands under them.
 //
 //	export HOLDFAST_URL=redis://redis:6379 HOLDFAST_NAMESPACE=shop
-//	holdfast doctor # is all well? if not, advice
+//	holdfast doctor                      # is all well? if not, advice
 //	holdfast top                         # which locks are held for long, and waited for
 //	holdfast inspect order-1             # which process has it, since when, which wait
 //	holdfast lock backup -- pg_dump shop # one at a time, on all machines

@@ -19,7 +19,7 @@ import (
 // It is the referee as well, since it sees all reads and writes, of all processes, in one order.
 //
 //	GET    /orders/{id}    the order; the section that the header names has begun
-//	PUT /orders/{id} the body is the order now; the section has ended
+//	PUT    /orders/{id}    the body is the order now; the section has ended
 //	DELETE /orders/{id}    the section has ended without a write
 const (
 	sectionHeader = "Section" // names one read and the write that follows it; never used twice

@@ -19,9 +19,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// processes returns the locks of n processes, and a function that closes them. In a service each
-// process calls holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop", Logger:
-// slog.Default()}).
+// processes returns the locks of n processes; stop closes them. In a service each process calls
+// holdfast.Open(ctx, client, &holdfast.Options{Namespace: "shop", Logger: slog.Default()}).
 func processes(n int) (all []*coord.Coordinator, stop func()) {
 	ctx, arbiter := context.Background(), fallback.NewMemory()
 	for range n {
