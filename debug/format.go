@@ -24,7 +24,7 @@ func lasting(d time.Duration) string {
 	return d.Round(100 * time.Nanosecond).String()
 }
 
-// ago prints for how long before another one a time was.
+// ago prints the time from t to now, 1 ms at least.
 func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "–"

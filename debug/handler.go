@@ -39,7 +39,7 @@ type Options struct {
 	// that of [coord.Options], as callers behind a middleware give up after 10 s. At least 1 ms.
 	LongWait time.Duration
 
-	// Timeout is for how long nodes may take to answer. Default 2 s; at least 1 ms.
+	// Timeout is the nodes' time to answer. Default 2 s; at least 1 ms.
 	Timeout time.Duration
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// keep is for how long an answer serves.
+// keep is the life of an answer.
 const keep = time.Second
 
 // A room is for those that ask at the same time: a node answers four questions of another one at

@@ -23,7 +23,7 @@ var (
 	ErrNoRow = errors.New("fence: no row of the key")
 )
 
-// A StaleError is how ErrStale is told: errors.Is(err, ErrStale) holds.
+// A StaleError has the details of ErrStale: errors.Is(err, ErrStale) holds.
 type StaleError = attempt.StaleError
 
 // Judge returns a [*StaleError] if the highest token that was seen of a key is above the given one.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// aheadTime is for how long a body of unknown length is read ahead. A client that talks both ways
+// aheadTime limits the reading ahead of a body of unknown length. A client that talks both ways
 // sends the rest only when it has got a part of the answer.
 const aheadTime = 2 * time.Second
 

@@ -46,7 +46,7 @@ func (a *answer) write(w http.ResponseWriter) {
 	}
 }
 
-// bodyAllowed tells whether an answer of that status may have a body.
+// bodyAllowed reports whether an answer of that status may have a body.
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
@@ -88,8 +88,8 @@ func upgrades(upgrade []string) bool {
 	return false
 }
 
-// directive tells whether a header such as Cache-Control has one of the directives, with a value or
-// without.
+// directive reports whether a header such as Cache-Control has one of the directives, with a value
+// or without.
 func directive(values []string, names ...string) bool {
 	for e := range listed(values) {
 		name, _, _ := strings.Cut(e, "=")

@@ -12,7 +12,7 @@ type avoided struct {
 	until map[string]time.Time // by name; guarded by mu
 }
 
-// try tells whether to try the node now. When its time is over, it lets one request try, and the
+// try reports whether to try the node now. When its time is over, it lets one request try, and the
 // others wait for as long again.
 func (a *avoided) try(name string, wait time.Duration, now time.Time) bool {
 	a.mu.Lock()

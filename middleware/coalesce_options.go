@@ -21,8 +21,8 @@ type CoalesceOptions struct {
 	// key is the same. Default: these have to be the same as well.
 	AcrossTargets bool
 
-	// MaxAnswer is how large the body of an answer may be to be shared, in bytes; it is held in
-	// memory, once for all. Default 1 MiB. Negative: only answers without a body are shared.
+	// MaxAnswer is the largest body of an answer that is shared, in bytes; it is held in memory,
+	// once for all. Default 1 MiB. Negative: only answers without a body are shared.
 	MaxAnswer int
 
 	// Lock makes each run hold the key's lock, as with [Serialize]. The processes of the namespace
@@ -74,7 +74,7 @@ func (o *CoalesceOptions) validate() error {
 	return errors.Join(all...)
 }
 
-// Coalesced is how [Coalesce] had a request answered.
+// Coalesced is a request's part in a run of [Coalesce].
 type Coalesced uint8
 
 const (

@@ -88,7 +88,7 @@ func (x *run) leave(cause error) {
 	}
 }
 
-// shareable tells whether an answer may be given to more than one request, as far as its header
+// shareable reports whether an answer may be given to more than one request, as far as its header
 // says.
 func shareable(status int, sent, before http.Header) bool {
 	if status == http.StatusSwitchingProtocols || directive(sent["Cache-Control"], "private", "no-store") {

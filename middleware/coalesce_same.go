@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// coalesces tells whether Coalesce has anything to do with a request.
+// coalesces reports whether Coalesce has anything to do with a request.
 func coalesces(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == "") &&
 		r.ContentLength == 0 && len(r.TransferEncoding) == 0 && !upgrades(r.Header["Upgrade"]) &&
@@ -128,7 +128,7 @@ func (a *answer) varies(vary []string, r *http.Request) {
 	}
 }
 
-// suits tells whether another request has the same values in those headers.
+// suits reports whether another request has the same values in those headers.
 func (a *answer) suits(r *http.Request) bool {
 	for _, v := range a.vary {
 		if !slices.Equal(field(r, v.name), v.values) {

@@ -210,8 +210,8 @@ func (h *hop) restore(owners http.Header) {
 	}
 }
 
-// lingering is for how long a client that has not ended its body when it is answered may go on to
-// send. An HTTP/1 connection that is closed before may take the answer with it.
+// lingering is the time for an answered client to send the rest of its body. An HTTP/1 connection
+// that is closed before may take the answer with it.
 const lingering = 2 * time.Second
 
 // hangUp makes sure that the transport reads no more of a body that the owner did not want.

@@ -118,7 +118,7 @@ func TestIdempotentFlush(t *testing.T) {
 }
 
 // Once flushed an answer goes to a client that may go away. The handler does not hear of that, and
-// does not stop half-way: whoever repeats the request is to get all of it.
+// does not stop half-way: a repeated request is to get all of it.
 func TestIdempotentFlushToAClientThatLeaves(t *testing.T) {
 	gone := make(chan struct{})
 	s := open(t, 1, nil, &middleware.IdempotentOptions{MaxAnswer: 1 << 20}, func(_ int64, w http.ResponseWriter, r *http.Request) {

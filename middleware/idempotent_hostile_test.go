@@ -199,7 +199,7 @@ func TestIdempotentAroundSerialize(t *testing.T) {
 	}
 }
 
-// wrapped is how middlewares wrap a ResponseWriter.
+// wrapped is a ResponseWriter as middlewares wrap it.
 type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -26,30 +26,30 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Wait is for how long a request waits for the first one with its key to be over. Default 10 s;
-	// at least 1 ms. Negative: not at all.
+	// Wait is the longest wait of a request for the first one with its key. Default 10 s; at least
+	// 1 ms. Negative: not at all.
 	Wait time.Duration
 
-	// MaxWaiters is how many requests with one key may wait in this process for the first one,
+	// MaxWaiters is the most requests with one key that may wait in this process for the first one,
 	// besides the one that runs; others are told at once that it is being executed (409). Each that
 	// waits holds its body in memory. Default 32. Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long a request's record is kept, from its last change; after that the key is
-	// new. Default 24 h; at least 1 s.
+	// TTL is the life of a request's record, from its last change; after that the key is new.
+	// Default 24 h; at least 1 s.
 	TTL time.Duration
 
-	// MaxRequest is how large the body of a request with a key may be, in bytes; it is held in
-	// memory, also while the request waits. Default 1 MiB. Negative: no body.
+	// MaxRequest is the largest body of a request with a key, in bytes; it is held in memory, also
+	// while the request waits. Default 1 MiB. Negative: no body.
 	MaxRequest int64
 
-	// MaxAnswer is how large the body of an answer may be to be kept, in bytes. A larger one goes
-	// to the first client only, as it is written, and repeated requests learn that they were
-	// executed. The store needs room for all answers of TTL: at 10 requests per second and 64 KiB
-	// each, 57 GB a day. Default 64 KiB. Negative: only answers without a body are kept.
+	// MaxAnswer is the largest body of an answer that is kept, in bytes. A larger one goes to the
+	// first client only, as it is written, and repeated requests learn that they were executed. The
+	// store needs room for all answers of TTL: at 10 requests per second and 64 KiB each, 57 GB a
+	// day. Default 64 KiB. Negative: only answers without a body are kept.
 	MaxAnswer int
 
-	// Final tells whether an answer of that status is final, and to be replayed. After any other
+	// Final reports whether an answer of that status is final, and to be replayed. After any other
 	// the request may be executed again, so the handler must not have done anything that may not be
 	// done twice. A panic counts as 500; if that is final, the outcome is unknown. A request that a
 	// middleware of this package further in has refused was not executed, and Final is not asked.
@@ -77,7 +77,7 @@ type IdempotentOptions struct {
 	// be a credential.
 	KeepCookies bool
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms.
+	// StoreTimeout is the limit for one call of the store. Default 5 s; at least 1 ms.
 	StoreTimeout time.Duration
 
 	// RetryAfter is the Retry-After of answers to clients that may try again, in whole seconds,
@@ -88,9 +88,9 @@ type IdempotentOptions struct {
 	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each answer that could not be stored, each lock that was lost while
-	// its handler ran, and each error of the program. It also gets one for each handler that
-	// returned without an answer or ran on after it. At the start it gets one if the server of a
+	// Logger gets a record for each answer that could not be stored, each lock that a running
+	// handler lost, and each error of the program. It also gets one for each handler that returned
+	// without an answer or ran on after it. At the start it gets one if the server of a
 	// [RedisStore] may run out of memory for locks, or evicts records. Nil: silent.
 	Logger *slog.Logger
 }

@@ -317,7 +317,7 @@ func (f KeyFunc) of(r *http.Request) (string, error) {
 	return checked("", key)
 }
 
-// keyProblem is how a request without a usable key is answered. err is not ErrSkip.
+// keyProblem returns the answer to a request without a usable key. err is not ErrSkip.
 func keyProblem(err error) Problem {
 	if errors.Is(err, ErrPattern) {
 		return misconfigured(err)

@@ -15,8 +15,8 @@ import (
 // LimitOptions are the options of [Limit]. The zero value of each field means its default, and a
 // nil *LimitOptions means all defaults.
 type LimitOptions struct {
-	// Wait is for how long a request waits for others to end. Default: not at all; at least 1 ms. A
-	// request that does not wait may be refused for some milliseconds after another process has
+	// Wait is the longest wait of a request for others to end. Default: not at all; at least 1 ms.
+	// A request that does not wait may be refused for some milliseconds after another process has
 	// ended one (see [coord.Semaphore.TryAcquire]).
 	Wait time.Duration
 

@@ -64,7 +64,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	_, _ = w.Write(body) // the client has gone
 }
 
-// refusals is how a middleware answers requests that it does not let through.
+// refusals has the settings for a middleware's answers to requests that it does not let through.
 type refusals struct {
 	problem    func(w http.ResponseWriter, r *http.Request, p Problem)
 	logger     *slog.Logger

@@ -12,8 +12,7 @@ import (
 )
 
 // A process is killed with SIGKILL while it executes a request with an idempotency key, and the
-// request is sent again, to another one. It must not be executed twice without anybody having said
-// so.
+// request is sent again, to another one. It must not be executed twice without permission.
 func TestIdempotentProcessIsKilled(t *testing.T) {
 	takes.Seconds(t)
 	redis := redistest.Start(t)

@@ -43,9 +43,9 @@ type RouteOptions struct {
 	// way.
 	Transport http.RoundTripper
 
-	// Avoid is for how long an owner is not tried again that could not be connected to: its
-	// requests are served here. Then one request tries. Default 2 s; at least 1 ms. Negative: each
-	// request tries.
+	// Avoid is the time until an owner that could not be connected to is tried again: its requests
+	// are served here. Then one request tries. Default 2 s; at least 1 ms. Negative: each request
+	// tries.
 	Avoid time.Duration
 
 	// RetryAfter is the Retry-After of answers to requests that failed on the way, in whole
@@ -125,11 +125,11 @@ type router struct {
 // where clients use it, such as gRPC (see [Transport]).
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here
-// if this node is the owner, or if the owner is unknown, leaving, has no URL or could not be
-// connected to a moment ago. It is also served here if it was forwarded before, or if a handler
-// further out holds the key's lock. The same goes for requests that cannot be sent on as they came:
-// a CONNECT; one without a path; one with a body that was parsed as a form; one with a Connection
-// header that would strip others on the way.
+// if this node is the owner, or if the owner is unknown or leaving, or has no URL. It is also
+// served here if the owner could not be connected to a moment ago, if it was forwarded before, or
+// if a handler further out holds the key's lock. The same goes for requests that cannot be sent on
+// as they came: a CONNECT; one without a path; one with a body that was parsed as a form; one with
+// a Connection header that would strip others on the way.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body
 // was read meanwhile. After that, a failure is answered with 502, as the owner may have got it;
@@ -248,7 +248,7 @@ func withoutH2C(r *http.Request) *http.Request {
 	return r
 }
 
-// strips tells whether the Connection header names other headers than those that are about the
+// strips reports whether the Connection header names other headers than those that are about the
 // connection. A proxy removes the headers that it names, and so a client could remove headers that
 // a proxy in front of this node has added.
 func strips(connection []string) bool {

@@ -30,20 +30,20 @@ type SerializeOptions struct {
 	// or its default, as well. Not for [SerializeAll].
 	Shared []string
 
-	// Wait is for how long a request waits for its turn. Default 10 s; at least 1 ms. Negative: not
-	// at all. It then takes the lock only if it is free at once; a key that another process has
+	// Wait is the longest wait of a request for its turn. Default 10 s; at least 1 ms. Negative:
+	// not at all. It then takes the lock only if it is free at once; a key that another process has
 	// just used may be reported as locked for some milliseconds (see [coord.Coordinator.TryLock]).
 	Wait time.Duration
 
-	// MaxWaiters is how many requests for one key may wait in this process, besides the one that
-	// runs. Default 128. Negative: no limit. Handlers that run on after they have unlocked are not
-	// counted. It is counted where a request waits: with [Route] around, that is the key's owner,
-	// and so the limit for all processes; without, each process lets so many wait.
+	// MaxWaiters is the most requests for one key that may wait in this process, besides the one
+	// that runs. Default 128. Negative: no limit. Handlers that run on after they have unlocked are
+	// not counted. It is counted where a request waits: with [Route] around, that is the key's
+	// owner, and so the limit for all processes; without, each process lets so many wait.
 	MaxWaiters int
 
-	// ReadAhead is how much of a request's body is read before the request waits, in bytes; it is
-	// held in memory then. So a client that sends slowly keeps no lock. Default 64 KiB. Negative:
-	// bodies are left to the handler, for handlers that talk both ways (streams of gRPC,
+	// ReadAhead is the part of a request's body that is read before the request waits, in bytes; it
+	// is held in memory then. So a client that sends slowly keeps no lock. Default 64 KiB.
+	// Negative: bodies are left to the handler, for handlers that talk both ways (streams of gRPC,
 	// EnableFullDuplex): with the default such a handler runs after 2 s. In two cases it runs only
 	// when ReadAhead bytes, or the whole body, are there: if the body is in an
 	// [http.MaxBytesReader] on HTTP/1; or if the ResponseWriter cannot set a read deadline, as
@@ -117,8 +117,8 @@ func (o *SerializeOptions) validate() error {
 		unit.Check("middleware: SerializeOptions.BodyTimeout", o.BodyTimeout, time.Millisecond, "10 * time.Second"))
 }
 
-// applies tells whether requests of the method are serialized. Safe methods change nothing, so they
-// need no lock.
+// applies reports whether requests of the method are serialized. Safe methods change nothing, so
+// they need no lock.
 func (o *SerializeOptions) applies(method string) bool {
 	if len(o.Methods) > 0 {
 		return slices.Contains(o.Methods, method)

@@ -15,7 +15,7 @@ import (
 // most; a request with none passes.
 type KeysFunc func(r *http.Request) ([]string, error)
 
-// maxKeys is how many keys a request may have: a client may have named them.
+// maxKeys is the limit for a request's keys: a client may have named them.
 const maxKeys = 100
 
 // Keys is a [KeysFunc] of several KeyFuncs: Keys(Key("account", Query("from")), Key("account",

@@ -39,10 +39,10 @@ type Transport struct {
 	old  map[endpoint]time.Time // does not accept HTTP/2; not asked again until then
 }
 
-// endpoint is where a connection leads to.
+// endpoint is the address of a connection.
 type endpoint struct{ scheme, addr string }
 
-// forgetOld is for how long a server is not asked again for HTTP/2 that did not accept it.
+// forgetOld is the time until a server that did not accept HTTP/2 is asked again for it.
 const forgetOld = time.Minute
 
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to

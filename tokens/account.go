@@ -135,7 +135,7 @@ func (a *account) left() (pending *Record, unspent uint64) {
 	return a.pending, a.unspent
 }
 
-// idle tells whether nothing is lost if this is forgotten.
+// idle reports whether nothing is lost if this is forgotten.
 func (a *account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,5 +143,5 @@ func (a *account) idle(now time.Time) bool {
 	return !valid && a.pending == nil && a.unspent == 0 && !now.Before(a.retry) && !now.Before(a.spare)
 }
 
-// passed tells whether a time has come; the zero time never does.
+// passed reports whether a time has come; the zero time never does.
 func passed(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }

@@ -38,7 +38,7 @@ var (
 // this process was stopped for so long that it lost the account's lock.
 var ErrSuperseded = errors.New("tokens: a later version is stored")
 
-// An InDoubtError is how [ErrInDoubt] is told: errors.Is(err, ErrInDoubt) holds.
+// An InDoubtError has the details of [ErrInDoubt]: errors.Is(err, ErrInDoubt) holds.
 type InDoubtError struct {
 	Account string
 	Fence   uint64    // token of the lock under which the refresh token was sent, or was about to be
@@ -66,7 +66,7 @@ func (e *InDoubtError) Is(target error) bool { return target == ErrInDoubt }
 // Unwrap returns the cause, if it is known.
 func (e *InDoubtError) Unwrap() error { return e.Err }
 
-// A RejectedError is how [ErrRejected] is told: errors.Is(err, ErrRejected) holds.
+// A RejectedError has the details of [ErrRejected]: errors.Is(err, ErrRejected) holds.
 type RejectedError struct {
 	Account string
 	Code    string // the provider's, as "invalid_grant"
@@ -83,7 +83,7 @@ func (e *RejectedError) Is(target error) bool { return target == ErrRejected }
 // Unwrap returns the provider's answer, if it was given to this process.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// A RetryLaterError is how [ErrRetryLater] is told: errors.Is(err, ErrRetryLater) holds.
+// A RetryLaterError has the details of [ErrRetryLater]: errors.Is(err, ErrRetryLater) holds.
 type RetryLaterError struct {
 	Account string
 	Until   time.Time // by the clock of the process that was told so

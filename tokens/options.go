@@ -19,9 +19,9 @@ type Options struct {
 	// and never more than a third of the token's life.
 	Early time.Duration
 
-	// Leeway is how long before its expiry an access token is no longer handed out. It has to cover
-	// the difference of the clocks of the processes and of the provider. Default 10 s, and never
-	// more than a tenth of the token's life.
+	// Leeway is the last part of an access token's life: the token is no longer handed out then. It
+	// has to cover the difference of the clocks of the processes and of the provider. Default 10 s,
+	// and never more than a tenth of the token's life.
 	Leeway time.Duration
 
 	// Life is the life of an access token without one by the provider (expires_in): from when this
@@ -29,21 +29,21 @@ type Options struct {
 	// is refused.
 	Life time.Duration
 
-	// MinAge is how old an access token has to be for [Keeper.Refused] to count: before, the
-	// resource has another reason, or has not heard of the token yet, and the next one would fare
-	// no better. Default 10 s; at least 1 µs.
+	// MinAge is the age of an access token that makes [Keeper.Refused] count: before, the resource
+	// has another reason, or has not heard of the token yet, and the next one would fare no better.
+	// Default 10 s; at least 1 µs.
 	MinAge time.Duration
 
-	// Timeout is for how long the provider may take to answer; after that the account is in doubt.
-	// It is not cut short by callers that leave, by a lost lock, or by Close. Default 30 s.
+	// Timeout is the provider's time to answer; after that the account is in doubt. It is not cut
+	// short by callers that leave, by a lost lock, or by Close. Default 30 s.
 	Timeout time.Duration
 
-	// SaveTimeout is for how long the store may take to confirm new tokens; Save is repeated until
-	// then. If it fails, the tokens are kept in this process only, which tries again when it is
-	// next asked. Default 30 s.
+	// SaveTimeout is the store's time to confirm new tokens; Save is repeated until then. If it
+	// fails, the tokens are kept in this process only, which tries again when it is next asked.
+	// Default 30 s.
 	SaveTimeout time.Duration
 
-	// Backoff is for how long the error of a failed refresh is returned before another is begun.
+	// Backoff is the time between a failed refresh and the next: meanwhile its error is returned.
 	// Default 1 s. If the provider has said more in Retry-After, that counts (an hour at most), for
 	// this account in all processes; a token that another process has got nevertheless, or of a new
 	// login, is found all the same. It does not count where ReplayInDoubt would be over by then.

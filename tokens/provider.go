@@ -92,7 +92,7 @@ func Unspent(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// answered tells whether the provider's answer is a decision not to spend the refresh token.
+// answered reports whether the provider's answer is a decision not to spend the refresh token.
 func answered(r *oauth2.RetrieveError) bool {
 	if r.Response == nil {
 		return false
@@ -105,10 +105,10 @@ func answered(r *oauth2.RetrieveError) bool {
 	}
 }
 
-// maxRest is for how long a provider is left alone at most.
+// maxRest is the longest rest of a provider.
 const maxRest = time.Hour
 
-// retryAfter returns for how long the provider wants to be left alone, maxRest at most.
+// retryAfter returns the rest that the provider wants, maxRest at most.
 func retryAfter(err error, now time.Time) time.Duration {
 	r, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok || r.Response == nil {

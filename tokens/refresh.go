@@ -119,7 +119,8 @@ func (k *Keeper) refresh(ctx context.Context, a *account, name string, l coord.L
 	return k.exchange(ctx, a, name, l, r, mark)
 }
 
-// mayReplay tells whether a refresh token that may have been spent may be sent again at that time.
+// mayReplay reports whether a refresh token that may have been spent may be sent again at that
+// time.
 func (k *Keeper) mayReplay(s Mark, at time.Time) bool {
 	return !s.Again && k.opts.ReplayInDoubt > 0 && at.Sub(s.Since) < k.opts.ReplayInDoubt
 }

@@ -378,7 +378,7 @@ func TestTransportDoesNotWaitForTheEndOfARefusal(t *testing.T) {
 	}
 }
 
-// closed tells whether it was closed.
+// closed notes that it was closed.
 type closed struct {
 	io.Reader
 	closed bool

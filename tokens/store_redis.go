@@ -23,8 +23,7 @@ type RedisStore struct {
 	save   *redis.Script
 }
 
-// keepEmpty is for how long it is remembered that an account was forgotten: for longer than any
-// Save takes.
+// keepEmpty is the life of a forgotten account's empty record: longer than any Save takes.
 const keepEmpty = 24 * time.Hour
 
 // NewRedisStore returns a store with keys of the form prefix + account. It does no I/O. The client

@@ -45,7 +45,8 @@ func (k *Keeper) Transport(name string, base http.RoundTripper, hosts ...string)
 	return t, nil
 }
 
-// maxDrain is how much of an unwanted response is read rather than to end its connection.
+// maxDrain is the largest rest of an unwanted response that is read rather than to end its
+// connection.
 const maxDrain = 64 << 10
 
 type transport struct {

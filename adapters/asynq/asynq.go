@@ -16,7 +16,7 @@ import (
 
 // Options are the options of [Serialize].
 type Options struct {
-	// Wait is how long a task waits for its lock before it fails, and is tried again later, as
+	// Wait is the longest wait of a task for its lock: then it fails, and is tried again later, as
 	// asynq does it. A task that waits occupies a worker. Default 10 s; at least 1 ms. Negative:
 	// until the task's own deadline.
 	Wait time.Duration

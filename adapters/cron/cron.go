@@ -40,7 +40,7 @@ func (f Func) RunContext(ctx context.Context, fence coord.Fence) { f(ctx, fence)
 
 // Options are the options of [Once].
 type Options struct {
-	// Keep is for how long a run counts: a process that comes later than that runs the job. It is
+	// Keep is a run's time of validity: a process that comes later than that runs the job. It is
 	// shorter than the shortest time between two ticks, and longer than clocks and delays differ
 	// by. Default 30 s, for lines in minutes. For "@every" it is the period, less the difference of
 	// delays: 55 s for "@every 1m". Such a job is due a period after the process's start, so in

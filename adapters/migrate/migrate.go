@@ -19,8 +19,8 @@ import (
 
 // Options are the options of [Wrap].
 type Options struct {
-	// Wait is how long Lock waits. It is shorter than LockTimeout of the migrate.Migrate, which
-	// would go on without the lock's being given back. Default 14 s, as LockTimeout is 15 s.
+	// Wait is the longest wait of Lock. It is shorter than LockTimeout of the migrate.Migrate,
+	// which would go on without the lock's being given back. Default 14 s, as LockTimeout is 15 s.
 	// Negative values are refused, and less than 1 ms.
 	Wait time.Duration
 }

@@ -18,19 +18,19 @@ import (
 // Options are the options of [Serialize]. The zero value of each field means its default, and a nil
 // *Options means all defaults.
 type Options struct {
-	// AtMost is how many jobs with one key run at a time. Each job has one of as many places, by
-	// its ID: it waits for that place, also where another one is free. Default 1. It must not be
+	// AtMost is the most jobs with one key that run at a time. Each job has one of as many places,
+	// by its ID: it waits for that place, also where another one is free. Default 1. It must not be
 	// negative.
 	AtMost int
 
-	// Wait is how long a job waits for its turn. It occupies a worker meanwhile. Default 1 s; at
-	// least 1 ms. It must not be negative: the job's timeout begins only when its turn has come.
+	// Wait is the longest wait of a job for its turn. It occupies a worker meanwhile. Default 1 s;
+	// at least 1 ms. It must not be negative: the job's timeout begins only when its turn has come.
 	// Let Wait and that timeout together be less than Config.RescueStuckJobsAfter, an hour by
 	// default: river works a job again that lasts longer, beside the first.
 	Wait time.Duration
 
-	// Snooze is when a job whose turn did not come is worked again. Its attempt does not count, as
-	// with river.JobSnooze. Default 5 s; at least 1 ms. It must not be negative.
+	// Snooze is the delay until a job whose turn did not come is worked again. Its attempt does not
+	// count, as with river.JobSnooze. Default 5 s; at least 1 ms. It must not be negative.
 	Snooze time.Duration
 }
 

@@ -328,8 +328,8 @@ func (h adviceOnly) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h adviceOnly) WithGroup(string) slog.Handler      { return h }
 
 // longest is the Grace of a member in a namespace with a longer one: the default. The namespace
-// would keep a longer one for as long as commands come and go, also when no process of the
-// application needs it any more.
+// would keep a longer one for as long as commands come and go, even if no process of the
+// application needs it.
 const longest = 12 * time.Second
 
 // fit gives options times that fit a Grace.

@@ -153,8 +153,8 @@ func (d *doctor) ask(ctx context.Context, a *arbiter) error {
 	return nil
 }
 
-// asks is how often doctor asks the server how fast it is. The first answer is that of a new
-// connection.
+// asks is the number of doctor's questions for the server's speed. The first answer is that of a
+// new connection.
 const asks = 3
 
 // reaches asks the server a few times.

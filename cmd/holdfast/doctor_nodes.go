@@ -312,5 +312,5 @@ const (
 // slowRenewal is doctor's limit for the renewal of a node's session.
 const slowRenewal = 250 * time.Millisecond
 
-// hot is how many callers wait for a key that doctor calls hot.
+// hot is the number of waiters that makes a key hot for doctor.
 const hot = 50

@@ -66,7 +66,7 @@ func strangers(ctx context.Context, c *coord.Coordinator) (all []coord.Unanswere
 	return all
 }
 
-// mostUnanswered is how many processes that were not asked are named.
+// mostUnanswered is the limit for the names of processes that were not asked.
 const mostUnanswered = 10
 
 func (s *settings) showUnanswered(all []coord.Unanswered) {

@@ -104,7 +104,7 @@ func (s *settings) showKeys(list *coord.KeyList) error {
 	return err
 }
 
-// waited tells for how long the first of the waiters has waited.
+// waited returns the wait of the first waiter.
 func waited(k *coord.KeySummary) string {
 	if k.Expected && !k.Waiting.IsZero() {
 		return since(k.Waiting) + " (expected)"

@@ -338,7 +338,7 @@ func TestDoctor_CallersGiveUp(t *testing.T) {
 	if out := n.start("top", "--by", "wanted").want(0); !strings.Contains(out, "stuck") || strings.Contains(out, "quiet") {
 		t.Errorf("top: %s", out)
 	}
-	// A holder that expects callers to wait is no trouble, whoever waited.
+	// A holder that expects callers to wait is no trouble.
 	defer anna.ExpectLong("stuck")()
 	if out := n.start("doctor", "--long-wait", "100ms").want(0); strings.Contains(out, "has been held for") {
 		t.Errorf("doctor of a hold that is expected: %s", out)

@@ -78,7 +78,7 @@ func lasting(d time.Duration) string {
 	return d.Round(100 * time.Nanosecond).String()
 }
 
-// who tells a process by its name.
+// who names a process.
 func who(p *coord.Process) string {
 	switch {
 	case p == nil:

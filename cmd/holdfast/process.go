@@ -146,8 +146,9 @@ func (p *process) look() (n news, number int) {
 	return stopped, int(s.StopSignal())
 }
 
-// stops tells whether this process should stop because the command has, by signal s. One that wants
-// the terminal goes on if it can have it. Without a terminal no shell notices: the lock is kept.
+// stops reports whether this process should stop because the command has, by signal s. One that
+// wants the terminal goes on if it can have it. Without a terminal no shell notices: the lock is
+// kept.
 func (p *process) stops(s syscall.Signal, over context.Context) bool {
 	t := p.terminal
 	switch {
@@ -174,8 +175,8 @@ func (p *process) suspend(over context.Context, continued <-chan os.Signal) {
 	} // else no shell gives it the terminal: it stays stopped until SIGCONT comes
 }
 
-// stopUntil stops this process's group, and tells whether SIGCONT has continued it. In an orphaned
-// group the system stops nothing, and no SIGCONT comes: then it blocks for a second.
+// stopUntil stops this process's group, and reports whether SIGCONT has continued it. In an
+// orphaned group the system stops nothing, and no SIGCONT comes: then it blocks for a second.
 func stopUntil(continued <-chan os.Signal) bool {
 	select {
 	case <-continued: // by an earlier one

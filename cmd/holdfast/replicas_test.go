@@ -45,7 +45,8 @@ func TestLock_SaysWhatTheArbiterAdvises(t *testing.T) {
 	})
 }
 
-// Without the right to ask a server who it is, a command says that a failover would not be noticed.
+// Without the right to ask a server for its identity, a command says that a failover would not be
+// noticed.
 func TestLock_SaysThatTheServerIsNotKnown(t *testing.T) {
 	n := newNamespace(t)
 	if err := n.client.Do(t.Context(), "acl", "setuser", "default", "-info").Err(); err != nil {

@@ -25,7 +25,7 @@ func openTerminal() *terminal {
 	return t
 }
 
-// isTerminal tells whether a descriptor is the controlling terminal.
+// isTerminal reports whether a descriptor is the controlling terminal.
 func isTerminal(fd int) bool {
 	_, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil
@@ -49,10 +49,10 @@ func (t *terminal) front() int {
 	return group
 }
 
-// inFront tells whether this process's group has the terminal.
+// inFront reports whether this process's group has the terminal.
 func (t *terminal) inFront() bool { return t != nil && t.front() == unix.Getpgrp() }
 
-// lendable tells whether a command gets the terminal now.
+// lendable reports whether a command gets the terminal now.
 func (t *terminal) lendable() bool { return t.inFront() && t.wanted }
 
 // lend gives the terminal to a command's group.
@@ -75,7 +75,7 @@ func (t *terminal) takeBack(group int) {
 	t.lent = false
 }
 
-// has tells whether the terminal is lent to a command's group, which still has it.
+// has reports whether the terminal is lent to a command's group, which still has it.
 func (t *terminal) has(group int) bool { return t != nil && t.lent && t.front() == group }
 
 // give fails if the group or the terminal is gone, which ends the need for it, too.

@@ -136,7 +136,7 @@ func (f *fleet) status(ctx context.Context) ([]status, error) {
 	return all, nil
 }
 
-// commands is how many of them the processes have sent to Redis, all together.
+// commands is the number of commands that the processes have sent to Redis, all together.
 func (f *fleet) commands(ctx context.Context) (int64, error) {
 	all, err := f.status(ctx)
 	var sum int64

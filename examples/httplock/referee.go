@@ -16,8 +16,8 @@ type findings struct {
 	late     int64 // writes that were refused: their token was missing or not above the one before it
 }
 
-// lost is how many updates were stored and are not there: they were overwritten. It is 0 only if
-// broken is.
+// lost is the number of updates that were stored and are not there: they were overwritten. It is 0
+// only if broken is.
 func (f *findings) lost() int64 { return f.writes - f.items }
 
 func (f *findings) add(other findings) {

@@ -143,10 +143,11 @@ func (o order) partitions() int {
 	return partitions
 }
 
-// arbiterConns is how many connections an arbiter on PostgreSQL has in a process.
+// arbiterConns is the number of connections of an arbiter on PostgreSQL in a process.
 const arbiterConns = 5
 
-// arbiterConns is how many of the database's connections the arbiters of all processes take.
+// arbiterConns returns the number of the database's connections that the arbiters of all processes
+// take.
 func (o order) arbiterConns() int {
 	if o.Arbiter == "postgres" {
 		return arbiterConns * o.Processes

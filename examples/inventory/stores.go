@@ -145,7 +145,7 @@ func startServer(ctx context.Context, s dbserver.Script, program, debian string,
 	})
 }
 
-// killAll is how a run's own servers end: their data end with them.
+// killAll ends a run's own servers: their data end with them.
 const killAll = `kill -KILL $all`
 
 func mariaDB(socket, database string) *driver.Config {

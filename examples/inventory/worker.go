@@ -40,7 +40,7 @@ type order struct {
 	Late       bool          `json:"late"`  // it takes the place of one that was
 }
 
-// sessionTTL is how long a killed process's locks stay locked.
+// sessionTTL is the time until a killed process's locks are free.
 func (o order) sessionTTL() time.Duration {
 	if o.Arbiter == "s3" {
 		return 20 * time.Second // the shortest that it does not refuse

@@ -2,12 +2,12 @@ package main
 
 import "context"
 
-// kills is how many processes are killed on a rung with -chaos.
+// kills is the number of processes killed on a rung with -chaos.
 const kills = 3
 
 // mayKill is called when the provider has committed the n-th refresh, for a worker, and has not
 // answered yet: now and then it kills the worker, as a power failure would, and starts another. It
-// returns when the worker is no more, and tells whether it was killed.
+// returns when the worker is no more, and reports whether it was killed.
 func (t *trial) mayKill(ctx context.Context, worker, n int) bool {
 	every := t.expiries / (kills + 1)
 	if every == 0 || n%every != 0 || n/every > kills {

@@ -284,7 +284,7 @@ func (t *trial) stop() {
 	}
 }
 
-// ended takes a worker out, and tells whether it was killed.
+// ended takes a worker out, and reports whether it was killed.
 func (t *trial) ended(w *process) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

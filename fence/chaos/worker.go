@@ -140,8 +140,8 @@ func (w *worker) loop(ctx context.Context, v variant) error {
 	return nil
 }
 
-// errDone is how a section tells through Do that its write was acknowledged: Do may report that the
-// lock was lost after that.
+// errDone tells through Do that a section's write was acknowledged: Do may report that the lock was
+// lost after that.
 var errDone = errors.New("committed")
 
 // commit commits, and returns errDone.

@@ -36,8 +36,8 @@ type Options struct {
 	// first slash, "" for a key without one.
 	KeyClass func(key string) string
 
-	// MinWait is how long a wait for a lock takes that gets a span of its own. Default 1 ms;
-	// negative: none does.
+	// MinWait is the shortest wait for a lock that gets a span of its own. Default 1 ms; negative:
+	// none does.
 	MinWait time.Duration
 
 	// EachLock records how long each lock is held, and writes the token of each on the caller's

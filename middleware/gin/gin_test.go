@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeErrors is how central error handling is written in Gin.
+// writeErrors is central error handling as written in Gin.
 func writeErrors(c *gin.Context) {
 	c.Next()
 	if len(c.Errors) > 0 && !c.Writer.Written() {

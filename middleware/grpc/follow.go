@@ -33,7 +33,7 @@ type link struct {
 	used time.Time // by the last call that was told to go there; guarded by the Follower's mu
 }
 
-// patience is for how long a call waits to be told of an owner, and to be connected to it.
+// patience is a call's longest wait to be told of an owner, and to be connected to it.
 var patience = time.Second
 
 // disuse is the time until a Follower drops a link that is neither connected nor used: its node has

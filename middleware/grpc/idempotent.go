@@ -35,24 +35,24 @@ type IdempotentOptions struct {
 	// "."; capitals count as small letters. Default "idempotency-key". Calls without it pass.
 	Header string
 
-	// Wait is for how long a call waits for the first one with its key to be over. Default 10 s; at
-	// least 1 ms. Negative: not at all.
+	// Wait is the longest wait of a call for the first one with its key. Default 10 s; at least 1
+	// ms. Negative: not at all.
 	Wait time.Duration
 
-	// MaxWaiters is how many calls with one key may wait in this process for the first one, besides
-	// the one that runs; others are told at once that it is being executed (Aborted). Default 32.
-	// Negative: no limit.
+	// MaxWaiters is the most calls with one key that may wait in this process for the first one,
+	// besides the one that runs; others are told at once that it is being executed (Aborted).
+	// Default 32. Negative: no limit.
 	MaxWaiters int
 
-	// TTL is for how long the record of a call is kept, from its last change. Default 24 h; at
-	// least 1 s. It must not be negative.
+	// TTL is the life of a call's record, from its last change. Default 24 h; at least 1 s. It must
+	// not be negative.
 	TTL time.Duration
 
-	// StoreTimeout is for how long one call of the store may take. Default 5 s; at least 1 ms. It
-	// must not be negative.
+	// StoreTimeout is the limit for one call of the store. Default 5 s; at least 1 ms. It must not
+	// be negative.
 	StoreTimeout time.Duration
 
-	// MaxAnswer is how large the messages of an answer may be together to be kept, in bytes. Of a
+	// MaxAnswer is the largest size of an answer's messages together that is kept, in bytes. Of a
 	// larger answer a repeated call learns that it was executed (AlreadyExists). The store needs
 	// room for all answers of TTL. Default 64 KiB. Negative: only answers without messages are
 	// kept, which are errors.

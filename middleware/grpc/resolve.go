@@ -22,7 +22,7 @@ const Scheme = "holdfast"
 // policy is the name of the load balancing policy that goes with a Resolver.
 const policy = "holdfast_owner"
 
-// lookEvery is how often a Resolver looks for nodes that have come or gone.
+// lookEvery is the time between a Resolver's looks for nodes that have come or gone.
 const lookEvery = 500 * time.Millisecond
 
 // A Resolver lets the calls of a client go to the owners of their keys without asking, see

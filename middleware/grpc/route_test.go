@@ -159,8 +159,8 @@ func TestRoute_NotRetried(t *testing.T) {
 	}
 }
 
-// A server that does not answer who the owner is, as it waits for the stream's first message,
-// serves the stream.
+// A server that does not name the owner, as it waits for the stream's first message, serves the
+// stream.
 func TestFollower_NoAnswer(t *testing.T) {
 	takes.Seconds(t)
 	c := locks(t, fallback.NewMemory(), nil)

@@ -19,12 +19,12 @@ import (
 // SerializeOptions are the options of [Serialize]. The zero value of each field means its default,
 // and nil means all defaults.
 type SerializeOptions struct {
-	// Wait is for how long a call waits for its turn. Default 10 s; at least 1 ms. Negative: not at
-	// all.
+	// Wait is the longest wait of a call for its turn. Default 10 s; at least 1 ms. Negative: not
+	// at all.
 	Wait time.Duration
 
-	// MaxWaiters is how many calls for one key may wait in this process, besides the one that runs.
-	// Default 128. Negative: no limit.
+	// MaxWaiters is the most calls for one key that may wait in this process, besides the one that
+	// runs. Default 128. Negative: no limit.
 	MaxWaiters int
 
 	// Logger gets a record for each lock that was lost while its handler ran. Nil: silent.

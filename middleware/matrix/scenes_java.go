@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// atOnce is how many requests HttpClient sends concurrently.
+// atOnce is the number of requests that HttpClient sends concurrently.
 const atOnce = 20
 
 // HttpClient prefers HTTP/2: by http:// it offers Upgrade: h2c, by https:// it gets h2.

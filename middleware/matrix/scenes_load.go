@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// loadRequests is how many requests h2load sends for one key, by loadConnections of them with
-// loadStreams each.
+// loadRequests is the number of requests that h2load sends for one key, by loadConnections of them
+// with loadStreams each.
 const loadRequests, loadConnections, loadStreams = 200, 4, 8
 
 var loadScenes = []scene{

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/middleware"
 )
 
-// patience is for how long something is waited for that has to happen.
+// patience is the longest wait for an event that has to happen.
 const patience = 20 * time.Second
 
 // serialize: the route's parameters make the key, the handler has the lock, and does not run
