@@ -23,7 +23,7 @@ type ahead struct {
 
 	mu   sync.Mutex // protects the fields below
 	buf  []byte
-	err  error // follows buf; nil: body
+	err  error // the error after buf; nil: the rest of body
 	over func(error)
 }
 

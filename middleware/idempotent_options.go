@@ -26,8 +26,8 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Wait is the longest wait of a request for the first one with its key. Default 10 s; at least
-	// 1 ms. Negative: not at all.
+	// Wait is the longest wait of a request for the end of the first one with its key. Default 10
+	// s; at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is the most requests with one key that may wait in this process for the first one,

@@ -79,7 +79,7 @@ func grpcCode(p Problem) int {
 	return grpcInternal
 }
 
-// grpcText escapes a message as gRPC wants it: all but printable ASCII, and "%".
+// grpcText escapes a message as gRPC wants it: "%", and all bytes but printable ASCII.
 func grpcText(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

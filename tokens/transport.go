@@ -12,10 +12,10 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Transport returns a transport that sends requests with the account's access token. A request that
-// is answered with 401 is sent once more, if there is another token (see [Keeper.Refused]) and its
-// body can be had again: there is none, or GetBody is set, as [http.NewRequest] does for bodies in
-// memory. Other requests get the 401, and the next one another token.
+// Transport returns a transport that sends requests with the account's access token. A request
+// answered with 401 is sent once more with another token, if there is one (see [Keeper.Refused])
+// and its body can be had again: there is none, or GetBody is set, as [http.NewRequest] does for
+// bodies in memory. Other requests get the 401, and the next one another token.
 //
 // Only requests for hosts get the token. Others, as redirects to another host, are sent without it.
 // There must be one host at least: "api.example.com" stands for https at port 443,

@@ -35,8 +35,8 @@ type IdempotentOptions struct {
 	// "."; capitals count as small letters. Default "idempotency-key". Calls without it pass.
 	Header string
 
-	// Wait is the longest wait of a call for the first one with its key. Default 10 s; at least 1
-	// ms. Negative: not at all.
+	// Wait is the longest wait of a call for the end of the first one with its key. Default 10 s;
+	// at least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is the most calls with one key that may wait in this process for the first one,
