@@ -184,7 +184,7 @@ func (h *handler) inspect(ctx context.Context, key string) (k Key, err error) {
 	var permits coord.KeyInfo
 	var other error
 	var work sync.WaitGroup
-	work.Go(func() { permits, other = h.locks.Semaphore(key, 1).Inspect(ctx) }) // how many it has is in the answer
+	work.Go(func() { permits, other = h.locks.Semaphore(key, 1).Inspect(ctx) }) // the answer has their number
 	k.KeyInfo, err = h.locks.Inspect(ctx, key)
 	work.Wait()
 	if err = cmp.Or(err, other); err != nil || len(permits.Shared) == 0 && len(permits.Waiters) == 0 && !permits.Unknown {

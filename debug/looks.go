@@ -15,7 +15,7 @@ const keep = time.Second
 // A room is for those that ask at the same time: a node answers four questions of another one at
 // a time, and the overview and the pages of keys ask the same nodes.
 type room struct {
-	door  chan struct{} // has an element while one takes its places, so that no two wait for each other's
+	door  chan struct{} // full while a look takes its places, so that no two wait for each other's
 	taken chan struct{} // an element for each place that is taken
 }
 
@@ -57,7 +57,7 @@ type looks[T any] struct {
 
 	turn  chan struct{} // has an element while the nodes are asked; protects the fields below
 	last  T
-	asked time.Time // the end of the questions of last, so that slow nodes are not asked again at once; zero: there is no last
+	asked time.Time // the end of the questions of last; zero: no last
 }
 
 func newLooks[T any](of *room, places int, ask func(context.Context) T) *looks[T] {
