@@ -26,7 +26,7 @@ func life(t *testing.T) (section string, files []string) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	where := []string{"coord", "internal/lease", ""} // the table's columns
 	for _, row := range regexp.MustCompile(`(?m)^\| [^|-][^|]*\|([^|]*)\|([^|]*)\|([^|]*)\|$`).FindAllStringSubmatch(section, -1) {
-		if strings.HasPrefix(row[0], "| what happens |") {
+		if strings.HasPrefix(row[0], "| event |") {
 			continue
 		}
 		for i, cell := range row[1:] {
