@@ -48,9 +48,9 @@ const passes = 3
 // adopting is the passes that are under way.
 type adopting struct {
 	mu     mutex[leafRank] // protects the fields below
-	begun  int             // the number of the last pass, as in heard and ended
-	heard  int             // the last one with a call that was answered in time
-	ended  int
+	begun  int             // the number of the last pass that has begun
+	heard  int             // that of the last one with a call that was answered in time
+	ended  int             // that of the last one that has ended
 	passes int
 	busy   map[*partition]underway
 }

@@ -66,8 +66,8 @@ func (b By) weight(g *lease.Glance) int64 {
 // unexpected is added to the weights of waits that ExpectLong does not expect: they come first.
 const unexpected = 1 << 62
 
-// weight returns the weight of the order. Expected keys come behind all others in the orders of
-// waits, and are left out of LongestWanted.
+// weight returns the key's weight in the order. Expected keys come behind all others in the orders
+// of waits, and are left out of LongestWanted.
 func (c *Coordinator) weight(by By, g *lease.Glance) int64 {
 	w := by.weight(g)
 	if w == 0 || !by.waits() && by != LongestWanted {
@@ -286,8 +286,8 @@ func (c *Coordinator) topHere(ctx context.Context, most int, by By) (_ []keyPart
 	return keys, left
 }
 
-// heldHere returns the keys that callers of this process have locked, sorted. more of them were
-// left out, and it had not looked at left keys when ctx ended.
+// heldHere returns the keys that callers of this process have locked, sorted. more is how many of
+// them were left out, and left how many keys it had not looked at when ctx ended.
 func (c *Coordinator) heldHere(ctx context.Context, most int) (keys []keyPart, more, left int) {
 	var names []string
 	left = c.survey(ctx, func(g *lease.Glance) {

@@ -19,7 +19,7 @@ import (
 // the larger one back (see fallback.Mode.Block). So at each moment a hold has at least the permits
 // that callers have. A pool's mutex protects the fields.
 type block struct {
-	// The fields that Acquire and Release read, of a permit that the process has, come first: a
+	// The fields that Acquire and Release look at, if the process has the permit, come first: a
 	// caller comes back from elsewhere, and each line of the cache is a wait for memory.
 	pool   *pool
 	pledge *lease.Pledge // until when lock is in force
@@ -417,8 +417,8 @@ func (b *block) linger() {
 	}
 }
 
-// callers returns how many permits of the block are unused, and how many callers have some. labels
-// are those callers' labels, sorted, mostWaiters at most.
+// callers returns how many permits of the block no caller has, and how many callers have permits of
+// it. labels are those callers' labels, sorted, mostWaiters at most.
 func (b *block) callers() (free, n int, labels []string) {
 	b.pool.mu.Lock()
 	defer b.pool.mu.Unlock()

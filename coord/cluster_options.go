@@ -53,10 +53,10 @@ type Cluster struct {
 	PeerAdvertise string
 	// PeerKeys are secrets that a node of this cluster has to prove besides the key that the
 	// arbiter lists: a client that can write to the arbiter is no node without one of them. A node
-	// proves the first one, and accepts each. So deployments change them, one after the end of the
-	// other: add a key at the end, put it first, take the old one out. [peer.KeyID] names a key in
-	// errors. At least 32 random bytes each ([peer.MinKey]). All nodes or none must set them, and
-	// not PeerTLS. Set GossipKeys as well. Default: none.
+	// proves the first one, and accepts each. So deployments change them, and each ends before the
+	// next one begins: add a key at the end, put it first, take the old one out. [peer.KeyID] names
+	// a key in errors. At least 32 random bytes each ([peer.MinKey]). All nodes or none must set
+	// them, and not PeerTLS. Set GossipKeys as well. Default: none.
 	PeerKeys [][]byte
 	// PeerTLS is the configuration of the streams between nodes, for an authority of your own;
 	// [peer.Files] makes one, and [peer.Options] lists the requirements. All nodes or none must set

@@ -300,9 +300,9 @@ func (a *contender) remove(r fallback.Release) time.Duration {
 }
 
 // drop has a dead session's request removed, and returns the pause after that. If it is there
-// again, the release is under way, or it waits for another name of the key. The arbiter does not
-// tell that name for a promise. Each pause is longer. After the longest ones it is removed again,
-// as it may have come late.
+// again, the release is under way, or it waits for another name of the key: with Promised the
+// arbiter does not tell the name. So each pause is longer. After the longest ones the request is
+// removed again, as it may have come late.
 func (a *contender) drop(r fallback.Release) time.Duration {
 	x, most := &a.drops, a.p.c.opts.RetryEvery
 	if x.id != r.Identity {
@@ -346,8 +346,8 @@ func (a *contender) refuse(ans fallback.LockAnswer, known fallback.Token) time.D
 	return a.settle(err, false, min(r.Grace+time.Millisecond, o.RenewEvery))
 }
 
-// heldBy notes the key's session, and whether another request waits before this one. ans answers
-// the request that was sent then.
+// heldBy notes the session that has the key, and whether another request waits before this one. ans
+// is the answer to the call that was sent at the time sent.
 func (a *contender) heldBy(ans fallback.LockAnswer, sent time.Time) {
 	a.p.mu.Lock()
 	defer a.p.mu.Unlock()

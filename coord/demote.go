@@ -19,7 +19,7 @@ type giving struct {
 
 // overdue returns when the last overdue Demote was begun. n are begun at a time: where there are
 // more, an overdue one has made room for another one ([spread]). Where others were answered since,
-// only a part of the arbiter does not answer, and there is none.
+// only a part of the arbiter does not answer, and none counts as overdue.
 func (x *giving) overdue(n int) time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -63,8 +63,8 @@ func (x *sessions) settledBy() time.Time {
 	return x.settled
 }
 
-// graceSeen notes that a partition is in Grace. left is the rest of it when the call that was sent
-// then was executed; 0: it is not in Grace.
+// graceSeen notes that a partition is in Grace. A call was sent at the time sent, and left is the
+// rest of Grace when the arbiter executed it; 0: the partition is not in Grace.
 func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	if left == 0 {
 		return
@@ -81,8 +81,7 @@ func (c *Coordinator) graceSeen(p uint32, sent time.Time, left time.Duration) {
 	c.sessions.sweepSince(c.graceBegan(sent, left), c.now().Add(c.settles(left)))
 }
 
-// graceBegan returns when a Grace began, or a little earlier. left is the rest of it when the call
-// that was sent then was executed.
+// graceBegan returns when a Grace began, or a little earlier. sent and left are as in graceSeen.
 func (c *Coordinator) graceBegan(sent time.Time, left time.Duration) time.Time {
 	return sent.Add(left - c.graceTime())
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // Flags of a Guard frame. They are a kind of their own, as the pings of streams concern the grants
-// of an owner. Nodes answer those whatever sessions the two have, and the holders of keys read the
-// answers.
+// of an owner. Nodes answer those pings whatever sessions the two have, and the holders of keys
+// read the answers.
 const (
 	guardPing = 1 + iota // Session asks for a promise of Left ms; Request is the ping's number, Key the sets
 	guardPong            // Session promises; Request is the ping's number, Count the version that it has voted for

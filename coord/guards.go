@@ -72,7 +72,7 @@ func (g *guarded) due(now time.Time) bool {
 	return true
 }
 
-// untilDue returns the time until due. g.mu is held.
+// untilDue returns the time from now until the next pings are due. g.mu is held.
 func (g *guarded) untilDue(now time.Time) time.Duration {
 	return g.times.Promise/looksPerPromise - now.Sub(g.contact.pinged)
 }

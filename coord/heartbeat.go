@@ -102,8 +102,8 @@ func (l *link) deadlineOf(ping, left uint32) (deadline time.Time, pongs uint64) 
 	return at.Add(time.Duration(left) * time.Millisecond), pongs
 }
 
-// Announced returns until when the owner answers for a hold. pongs is their number when it was
-// granted.
+// Announced returns until when the owner answers for a hold. first is the deadline that is known
+// already, and pongs the number of pongs when the hold was granted.
 func (l *link) Announced(first time.Time, pongs uint64) time.Time {
 	if last := l.said.Load(); last.pongs > pongs && last.validUntil.After(first) {
 		return last.validUntil

@@ -160,7 +160,7 @@ func (s *section) Done() <-chan struct{} { return s.ask().Done() }
 
 // Err looks at the clock each time, and makes nothing if the lock is in force. A process that stood
 // still may ask before it has noticed that the lease is over: the end of the context may come after
-// the holder's next write. So may the caller's context.
+// the holder's next write. So may that of the caller's context.
 func (s *section) Err() error {
 	s.mu.Lock()
 	live, over := s.live, s.over
