@@ -17,8 +17,8 @@ import (
 // the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
 // functions that [Share] runs heed their contexts.
 //
-// It returns nil if everything was given back. Otherwise it returns an error that names the rest,
-// which expires with the session. Further calls wait for the first and return the same.
+// It returns nil if everything was given back. Otherwise it returns an error that tells of the
+// rest, which expires with the session. Further calls wait for the first and return the same.
 func (c *Coordinator) Close(ctx context.Context) error {
 	if c.life.closes.CompareAndSwap(false, true) { // no sync.Once: time stands still in a bubble of testing/synctest while a goroutine waits for one
 		defer close(c.life.closed)
@@ -103,7 +103,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 }
 
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could
-// not. One that it let go of before counts as well, until the deadlines that this node has
+// not. One that this node let go of before counts as well, until the deadlines that it has
 // announced have passed. why is of the first.
 func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	x.self.leaving.Store(true)
@@ -191,9 +191,10 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 }
 
 // farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout
-// at most. By then this node has read their messages from before they knew that it serves nothing
-// any more: a hold that was given back meanwhile may have got a row, which is this node's to
-// remove. And it asks once more: by then this node's answers to those messages have left it.
+// at most. With the answers this node has read their messages from before they knew that it serves
+// nothing any more: a hold that was given back meanwhile may have got a row, which is this node's
+// to remove. And it asks once more: with the second answers its replies to those messages have left
+// it.
 func (x *cluster) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()

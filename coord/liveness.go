@@ -29,8 +29,8 @@ const maxVerdicts = 256
 
 // ask reports whether a session is known to be dead, and if not, returns the time until it may be.
 // It never blocks: it asks in the background, once for all keys that the session is in the way of.
-// It does not ask again before the answer can have changed. If a call is under way then, and the
-// session turns out to be dead, a, which may be nil, is poked.
+// It does not ask again before the answer can have changed. If a call is under way when it returns,
+// and the session turns out to be dead, a, which may be nil, is poked.
 func (x *liveness) ask(a *contender, c *Coordinator, session string) (again time.Duration, dead bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

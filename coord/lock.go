@@ -52,8 +52,8 @@ func (c *Coordinator) Lock(ctx context.Context, key string) (l Lock, err error) 
 	return l, err
 }
 
-// TryLock is Lock for callers that do not want to wait for others. If the key is not free it
-// returns [ErrLocked] at once. If the arbiter cannot be asked or may not grant, it returns
+// TryLock is Lock for callers that do not want to wait for others. If the key is not free TryLock
+// returns [ErrLocked] at once. If the arbiter cannot be asked or may not grant, TryLock returns
 // [ErrUnavailable], soon after Options.CallTimeout at the latest. Both come as a [*WaitError]; the
 // other errors are Lock's.
 //

@@ -80,7 +80,7 @@ func (c *Coordinator) RDoNested(ctx context.Context, key string, fn func(ctx con
 }
 
 // enclosingReader returns the innermost read lock of the key that ctx carries and that is in force,
-// the zero one if there is none. It also returns the contexts that the use of it ends with.
+// the zero one if there is none. It also returns the contexts that end its use.
 func (c *Coordinator) enclosingReader(ctx context.Context, key string) (ReadLock, []context.Context) {
 	for first := ctx; ; {
 		h, ok := ctx.Value(heldKey).(holder)

@@ -37,11 +37,11 @@ type Options struct {
 	// SessionTTL (T) is for how long the arbiter keeps a process's locks after its last renewal:
 	// the locks of a crashed process are free after that, or in a cluster after Cluster.Takeover.
 	// Default 10 s; at least 2 s is sensible. A process that stands still, or is cut off from the
-	// arbiter, loses its locks after SessionTTL - Margin - 1.05 RenewEvery (6.3 s) at the earliest.
-	// In a cluster it loses those of other nodes' keys half a second before. It loses all a Margin
-	// earlier (5.3 s) if it finds another server then, and a CallTimeout earlier where packets
-	// vanish. In a cluster one that stands still loses them after 0.57 of Cluster.Takeover (1.7 s)
-	// at the earliest. At least 1 ms, like the four times that follow, and at most a year.
+	// arbiter, keeps its locks for at least this time: SessionTTL - Margin - 1.05 RenewEvery
+	// (6.3 s). In a cluster it loses those of other nodes' keys half a second earlier. It loses all
+	// a Margin earlier (5.3 s) if it finds another server then, and a CallTimeout earlier where
+	// packets vanish. In a cluster one that stands still loses them after 0.57 of Cluster.Takeover
+	// (1.7 s) at the earliest. At least 1 ms, like the four times that follow, and at most a year.
 	// Processes of a namespace may have different ones: change it by a rolling deployment;
 	// docs/operations.md describes the time in between.
 	SessionTTL time.Duration

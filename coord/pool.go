@@ -443,8 +443,8 @@ func (b *block) makeRoom(ctx context.Context) {
 	}
 }
 
-// names returns the names of the semaphore's holds that this process has, or that its callers wait
-// for. It returns none if the key is no semaphore's.
+// names returns the names of the holds of a semaphore that this process has, or that its callers
+// wait for. It returns none if the key is no semaphore's.
 func (x *pools) names(key string) (names []string) {
 	if !strings.HasPrefix(key, semaphorePrefix) {
 		return nil

@@ -73,7 +73,7 @@ func (s *settling) remove(w *settler) {
 	delete(s.all, w)
 }
 
-// tellSettled ends the waits that are over. It reports whether any are left.
+// tellSettled ends the waits that are fulfilled. It reports whether any are left.
 func (x *cluster) tellSettled() (left bool) {
 	s := &x.begin.settling
 	s.mu.Lock()

@@ -122,7 +122,7 @@ const (
 
 // reclaim tells the arbiter of the claims. Each answer counts as soon as it comes. A call that
 // takes long makes room for another one, as [patience] says, and a partition that does not answer
-// is left alone: a server of several that is down does not hold up the claims for others. It goes
+// is left alone: a server of several that is down does not make the claims for others late. It goes
 // on without the answer to a call after the time limit. It calls after, if that is not nil,
 // whenever it goes on after a call, and for the claims that it leaves out of one; answered says
 // that it had an answer about a partition.

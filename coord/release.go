@@ -44,7 +44,7 @@ func (r *releaser) add(more ...fallback.Release) {
 	signal(r.signal)
 }
 
-// maxHeard bounds the releases that are due by messages alone. Others can send any number of such
+// maxHeard bounds the releases that only messages call due. Others can send any number of such
 // messages. For those that are left out the arbiter, or the key's owner, asks again where a caller
 // waits; a promise lapses. Up to as many failed ones are kept beside those. So releases that one
 // server does not take leave room for those of others.

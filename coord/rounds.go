@@ -253,9 +253,9 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 	return x.still(ctx, round)
 }
 
-// settling is for how long yet a pass does not count, as a server has taken over a moment ago: it
-// may have found records there that the server before lacks. That one answers others yet, and they
-// may end its Grace.
+// settling is for how long yet a pass does not count, as a server has taken over a moment ago: the
+// pass may have found records there that the server before lacks. That one answers others yet, and
+// they may end its Grace.
 func (x *rounds) settling() time.Duration {
 	if !guard.PassOld {
 		return 0

@@ -293,7 +293,7 @@ func (c *Coordinator) lookForCircles(ctx context.Context, names []string) {
 	}
 }
 
-// ownVictims returns the circles with a youngest wait of this process.
+// ownVictims returns the circles whose youngest wait is one of this process.
 func (c *Coordinator) ownVictims(s sight) []circle.Circle {
 	own := c.sessions.id()
 	return slices.DeleteFunc(circle.Find(s.found()), func(x circle.Circle) bool { return x[0].Process != own })

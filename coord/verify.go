@@ -202,7 +202,8 @@ func (c *Coordinator) verifyNow(ctx context.Context, x *sweep, snapshots []snaps
 }
 
 // verifyOlder tells the arbiter of the records that were seen in the partitions where it may have
-// older data. Then it compares the arbiter's answers to Verify, with Grace where that has begun.
+// older data. Then it compares the holds with the answers to Verify, with Grace where that has
+// begun.
 func (c *Coordinator) verifyOlder(ctx context.Context, x *sweep, snapshots []snapshot, states []fallback.State, which []int, sent time.Time) ([]claims, error) {
 	var work sync.WaitGroup
 	var mu mutex[leafRank] // protects missing, failed

@@ -60,8 +60,8 @@ func (p plan) members() []string {
 	return slices.Compact(all)
 }
 
-// balance divides n shards among the members, one at least. Each shard stays where it was in the
-// plan p, unless its member has gone or has too many.
+// balance divides n shards among one or more members. Each shard stays where it was in the plan p,
+// unless its member has gone or has too many.
 func (p plan) balance(members []string, n int) plan {
 	had := make(map[string]int)
 	for i := range min(n, len(p)) {

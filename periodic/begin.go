@@ -92,8 +92,9 @@ func (s *Slot) Context() context.Context { return s.l.Context() }
 // Fence returns the token of the slot. It rises with each run.
 func (s *Slot) Fence() coord.Fence { return s.l.Fence() }
 
-// End ends the run, with whatever outcome. The job stays taken until keep is over. It returns an
-// error that Is [coord.ErrLost] if the lock was lost before. Further calls return the same.
+// End notes that the run has ended, with whatever outcome. The job stays taken until keep is over.
+// It returns an error that Is [coord.ErrLost] if the lock was lost before. Further calls return the
+// same.
 func (s *Slot) End() error {
 	s.once.Do(func() {
 		defer func() { s.err = s.l.Unlock() }() // also after a panic of the store

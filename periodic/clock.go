@@ -59,8 +59,8 @@ func news(s seen, r record, set time.Duration) bool {
 // over and over.
 func (s seen) aged() bool { return time.Since(s.written) >= lookEvery }
 
-// carried is the record as if it began now, with the time of the job carried on. The record of a
-// clock that differs is left out: it would look new.
+// carried is the record as if it began now, with the time of the job carried on. A note of a clock
+// that differs is left out: it would look new.
 func (s seen) carried() record {
 	r := s.record
 	r.At, r.Ran = s.At.Add(s.Ran).Add(time.Since(s.written)).Round(0), 0

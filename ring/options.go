@@ -22,10 +22,10 @@ type Options struct {
 	Label string
 
 	// Bind is the IP:port to gossip on, by UDP and TCP with the same port. Port 0: any free one.
-	// ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of a private
-	// address. That is the address that leads to the first IP of Seeds, or else to the Internet, or
-	// else the first private one. Without a private one it is a loopback address. Without Keys it
-	// is never a public one.
+	// ":7946", "0.0.0.0:7946" or "[::]:7946": all interfaces. Empty: any free port of the address
+	// that leads to the first IP of Seeds. Without such a Seed it is the one that leads to the
+	// Internet, or else the first one: of the private addresses, if there are any. Without Keys it
+	// is never a public one, but a loopback address in its place.
 	Bind string
 
 	// Advertise is the IP:port that others are told. Empty: the address of Bind, and for all

@@ -11,7 +11,7 @@ import (
 // moment. It is immutable. Its methods take no lock, do not block and, where they look something
 // up, do not allocate. They may be called from everywhere.
 //
-// Its data of the nodes (state, session, addresses) is as new as gossip; the placed nodes change
+// Its data on the nodes (state, session, addresses) is as new as gossip; the placed nodes change
 // only when the membership has been quiet for a while. So a View may have a newer session of an
 // owner than the one before it and the same placement.
 type View struct {

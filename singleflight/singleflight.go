@@ -19,7 +19,7 @@ import (
 	"sync"
 )
 
-// ErrAbandoned is the cause of fn's context when all members of its flight have left.
+// ErrAbandoned is the cause of the end of fn's context when all members of its flight have left.
 var ErrAbandoned = errors.New("singleflight: all members left")
 
 // Group is a set of flights, at most one per key. The zero value is ready for use. A
