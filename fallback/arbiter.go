@@ -55,10 +55,10 @@ func (s Settings) Needs() int64 {
 //   - Its error, if not nil, says that it is unknown whether the operation was executed, except for
 //     [ErrRefused] and [ErrNotSent] (it was not). An operation's decision is in its answer, never
 //     in its error.
-//   - It first compares the identity of the server with that of the server that wrote the record.
-//     If they differ, or if the record is missing, Grace begins: for [Settings.Grace] no key and no
-//     partition may be taken (I7), while owners and holders reclaim the records and rows that the
-//     new server lacks.
+//   - It first compares the identity of the server with that of the server that wrote the data that
+//     it reads. If they differ, or if data that should be there are missing, Grace begins. For
+//     [Settings.Grace] no key and no partition may be taken (I7). Meanwhile owners and holders
+//     reclaim the records and rows that the new server lacks.
 //
 // Times in answers are durations left at the moment of execution, by the arbiter's clock. A caller
 // counts deadlines from the moment it sent the request (rule 1), by its own clock.

@@ -12,9 +12,9 @@ const (
 	// Grace begins. (Guardians of sessions are something else: see Burier.)
 	Guarded
 
-	// Durable: an acknowledged write is never lost. No failure begins Grace. Only operators'
-	// actions do: a namespace that is missing may have been deleted. A process that has seen newer
-	// data notices an older backup that is put in its place.
+	// Durable: an acknowledged write is never lost. No failure begins Grace. Two actions of
+	// operators do. They delete a namespace: one that is missing may have been. Or they put an
+	// older backup in its place: a process that has seen newer data notices that.
 	Durable
 )
 

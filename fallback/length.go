@@ -16,7 +16,7 @@ var ErrWait = fmt.Errorf("fallback: sessions of the namespace use a shorter Grac
 	"with their next renewals: the session is opened then")
 
 // Terms is a session's statement about the length of Grace, in milliseconds. The zero Terms is that
-// of a session of an earlier version: it uses the Grace of the namespace when it was formatted.
+// of a session of an earlier version: it uses the Grace that the namespace was formatted with.
 type Terms struct {
 	Uses  int64 // the calls of its process go by a Grace that is not shorter
 	Needs int64 // its leases end within a Grace of this length

@@ -108,8 +108,8 @@ func (p *Partition) before(key, spec, session string) bool {
 	return slices.ContainsFunc(p.Names[key], func(s string) bool { return mine.Shrinks(modeOf(s)) })
 }
 
-// otherSize returns the key's number of permits by the first hold in the way with another number
-// than the name has. It is 0 if there is none: it looks at Permits only.
+// otherSize returns the number of permits in the first name of way that has another number than
+// the name. It is 0 if there is none. Only names of Permits have a number.
 func otherSize(name string, way []string) uint32 {
 	_, mine := Split(name)
 	for _, w := range way {

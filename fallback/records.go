@@ -104,10 +104,10 @@ type RecordsOptions struct {
 	// namespace before processes use it.
 	ColdStart bool
 
-	// Durable says that the store never loses an acknowledged write, whichever of its members fail:
-	// [Durable]. A Load has every Swap that was acknowledged before it. Nothing is written for a
-	// partition before it is first used. A namespace that is missing begins with Grace, as its
-	// records may have been deleted: see ColdStart.
+	// Durable says two things, whichever of the store's members fail: the store never loses an
+	// acknowledged write ([Durable]), and a Load has every Swap that was acknowledged before it.
+	// Nothing is written for a partition before it is first used. A namespace that is missing
+	// begins with Grace, as its records may have been deleted: see ColdStart.
 	Durable bool
 
 	// Deposable says that a server of the store may go on after another one has taken its place.

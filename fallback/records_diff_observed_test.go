@@ -116,7 +116,7 @@ func (x *pair) bear() {
 }
 
 // injureDurable empties the store, deletes a partition's record, or puts older data there. A
-// Memory's earlier data is of another server then, so no earlier copy is put back after it.
+// Memory's earlier data are of another server then, so no earlier copy is put back after it.
 func (x *pair) injureDurable() {
 	p := x.rand.Uint32N(2)
 	key := fmt.Sprint("ns/p", p)

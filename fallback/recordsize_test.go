@@ -33,8 +33,8 @@ func TestRecords_OneRecordIsTooLarge(t *testing.T) {
 	})
 }
 
-// The error of a record that is too large for a store names the remedy: the table of sessions has
-// nothing of the partitions.
+// The error of a Swap with a record that is too large for a store names the record and the remedy:
+// the table of sessions has nothing of the partitions.
 func TestCheckSizes(t *testing.T) {
 	const limit = 100
 	for key, want := range map[string]string{"ns/p7": "use more Partitions", "ns/s": "too many sessions"} {

@@ -265,7 +265,7 @@ func (n *recordsSpace) onTable(ctx context.Context, confirmed *bool, f func(m mo
 			n.secrets.Store(&s.Secrets)
 		}
 		if s.GraceEnd != 0 {
-			n.born.Store(s.Born) // this process's holds are reclaimed by its end, or over
+			n.born.Store(s.Born) // this process's holds and partitions are reclaimed by its end, or over
 		}
 		if n.observer == nil {
 			return sessionsShape.keepUnknown(value, encodeSessions(s, storedGrace{})), nil

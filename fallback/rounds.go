@@ -111,8 +111,8 @@ func (p *Partition) GraceName() string {
 
 // EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next
 // epoch is not below the one that it would have had at the end of the whole Grace. So tokens rise
-// over those that this failover has lost as much as without rounds. They rise over those that the
-// next one loses by the time between both.
+// over those that this failover has lost as much as without rounds. Over those that the next
+// failover loses, they rise by the time between both.
 func (p *Partition) EndGrace(m Moment, name string) bool {
 	p.enter(m)
 	if p.GraceEnd == 0 || name == "" || p.GraceName() != name && guard.GraceNamed {

@@ -10,7 +10,7 @@ import (
 )
 
 // A Secret is known to the processes of a namespace, and to the arbiter, which keeps it beside the
-// sessions. Keys that derive from it protect their messages to each other on the network.
+// sessions. Keys that derive from it protect the messages between processes on the network.
 type Secret struct {
 	Key [32]byte
 	Age time.Duration // since it was stored, by the arbiter's clock; the first one of a namespace is old

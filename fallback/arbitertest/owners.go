@@ -419,7 +419,7 @@ func witnessed(s *space) {
 		want(s, "record", must(s.Witness(s.ctx, 0, seen))(s), before)
 	}
 	epoch := s.own("owner")
-	owned := must(s.Witness(s.ctx, 0, fallback.MakeToken(epoch, 1<<31)))(s) // of the owner's: the record does not have it
+	owned := must(s.Witness(s.ctx, 0, fallback.MakeToken(epoch, 1<<31)))(s) // one of the owner's: the record does not have it
 	want(s, "record of an owner", owned, fallback.Record{Owner: "owner", Epoch: epoch})
 }
 

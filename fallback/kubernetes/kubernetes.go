@@ -464,7 +464,7 @@ func (s *store) explain(err error) error {
 		return refusal("the client must have the verbs get, list, create and update of secrets in the namespace %q: %w", s.namespace, err)
 	case apierrors.IsUnauthorized(err):
 		return refusal("the API server does not let the client in: %w", err)
-	case apierrors.IsNotFound(err): // by a create: the namespace
+	case apierrors.IsNotFound(err): // in the answer to a create: the namespace is missing
 		return refusal("the namespace %q is missing: create it: %w", s.namespace, err)
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):
 		return refusal("the API server does not take a record: %w", err)

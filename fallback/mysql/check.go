@@ -226,8 +226,8 @@ var refusals = map[uint16]string{
 	1054: "the table has other columns (see mysql.Table)",
 }
 
-// denials are errors of a connect that a starting process does not try again; later they are an
-// outage.
+// denials refuse a process that starts, where it cannot even connect: it need not try again. Later
+// they are an outage.
 var denials = map[uint16]string{
 	1044: refusals[1044],
 	1049: refusals[1049],

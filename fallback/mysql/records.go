@@ -74,7 +74,7 @@ func (q *statements) versions(n int) string {
 // before it has written the mark. A replica that takes the place of its primary has the primary's
 // mark. One that comes back later has the mark of the server in between, if it has anything of it.
 // So the name of a server is its identity with the version of its mark. A Swap compares the
-// identity only. A late one may find that its server has meanwhile been another one's replica, and
+// identity only. It may come so late that its server has meanwhile been another one's replica, and
 // is back. Then it leaves a record with the earlier name, so Grace begins there.
 const markName = "server"
 

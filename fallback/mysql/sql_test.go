@@ -166,7 +166,7 @@ func TestMySQL_WhateverTheServersDefaults(t *testing.T) {
 	if done, err := st.Swap(t.Context(), look.Server, changes); err != nil || fmt.Sprint(done) != "[true true true true true true]" {
 		t.Fatalf("%v, %v", done, err)
 	}
-	other := newStore(s.config("app"), nil) // another connection: it sees committed writes
+	other := newStore(s.config("app"), nil) // another connection: it sees only committed writes
 	if err := other.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func (c tapped) Write(b []byte) (int, error) {
 }
 
 // A Swap is no transaction. Where it cannot tell whether records were written, it says so of those,
-// and never that nothing was.
+// and never that nothing was written.
 func TestMySQL_ASwapThatIsHalfDone(t *testing.T) {
 	s := startServer(t)
 	var see func([]byte) error

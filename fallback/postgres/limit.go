@@ -55,8 +55,8 @@ func limit(c *pgx.ConnConfig) {
 	}
 }
 
-// unreached adds the setting to change to the error of a connection that took too long, if the
-// config does not have it.
+// unreached names connect_timeout in the error of a connection that took too long, if the config
+// does not set it.
 func unreached(ctx context.Context, c *pgx.ConnConfig, err error) error {
 	if c.ConnectTimeout > 0 || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err

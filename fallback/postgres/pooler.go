@@ -70,7 +70,7 @@ func lacksPrepared(err error) bool {
 }
 
 // locate gives the table its whole name: search_path may be another one in the next transaction. It
-// refuses a search_path that other processes may not have.
+// refuses a search_path if it is not certain that all processes have the same.
 func (s *store) locate(x session, missing bool) error {
 	sql := s.sql.Load()
 	if sql.whole {

@@ -319,7 +319,7 @@ var refusals = map[string]string{
 	"3F000": "the schema does not exist",
 }
 
-// denials are errors that a starting process does not try again; later they are an outage.
+// denials refuse a process that starts: it need not try again. Later they are an outage.
 var denials = map[string]string{
 	"28P01": "the password is wrong",
 	"28000": "the server does not let the role in",

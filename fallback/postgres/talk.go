@@ -46,7 +46,7 @@ func (t *talker) Send(ctx context.Context, all []fallback.Mail) error {
 const (
 	probeFor   = 5 * time.Second // how long the first message may take
 	probeLeast = time.Second     // a shorter silence says nothing of a pooler
-	answerFor  = time.Second     // a probe leaves it of its context's time, and unlisten takes it at most
+	answerFor  = time.Second     // a probe leaves so much of its context's time; unlisten takes so much at most
 )
 
 // probing is how long a probe takes: it ends before ctx does, so that its caller is told why.

@@ -80,7 +80,7 @@ func permit(t *testing.T, s *redistest.Server, more ...string) {
 	}
 }
 
-// seen enters the commands that a server was asked for, and those that it has refused.
+// seen enters the commands that a server was asked for, and fails the test for each refused one.
 func seen(t *testing.T, s *redistest.Server, into map[string]bool) {
 	t.Helper()
 	stats, err := s.Client(t).Info(t.Context(), "commandstats").Result()

@@ -51,7 +51,7 @@ func advises(t *testing.T, n fallback.Namespace, named string) {
 }
 
 // Where a replica is away that sessions need, advice says so, and names the action to avoid; also
-// to one that only looks on.
+// to a process that only looks on.
 func TestAdvice_AReplicaThatSessionsNeedIsAway(t *testing.T) {
 	takes.Seconds(t)
 	t.Parallel()

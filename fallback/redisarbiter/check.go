@@ -55,7 +55,7 @@ func checkServers(ctx context.Context, c redis.UniversalClient, hash string, obs
 	}
 }
 
-// kind says over which servers a namespace's keys are spread.
+// kind says how a namespace's keys are spread over servers.
 type kind int
 
 const (

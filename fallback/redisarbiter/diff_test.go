@@ -471,8 +471,8 @@ func (x *twins) bury(ctx context.Context) (string, error) {
 	}, func(b fallback.Burial) fallback.Burial { b.Left, b.Grace = some(b.Left), some(b.Grace); return b })
 }
 
-// stamp is the expiry that a session says it was told: none; one that is over; as much as half of
-// its time or less is gone; more than the clock allows for.
+// stamp is the expiry that a session says it was told: none; one that is over; one with 25 or 59
+// minutes left; one that is later than the clock allows for.
 func (x *twins) stamp() int64 {
 	after := []time.Duration{0, -time.Minute, 25 * time.Minute, 59 * time.Minute, 2 * time.Hour}[x.next()%5]
 	if after == 0 {

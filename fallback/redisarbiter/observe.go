@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/fallback"
 )
 
-// An observer judges times by its own clock, as the server's clock does elsewhere
+// An observer judges by its own clock the times that the server's clock tells elsewhere
 // (Options.ObserverClock). A session's entry has a beat in the place of an expiry, which each
 // renewal replaces. A Grace has a name in the place of its end. For as long as an observer sees the
 // same one, it counts, from its first look at it. Its conclusion takes effect in a script that

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// ColdStart says that a server without our data is new, rather than one that lost them. Without
 	// it, a namespace on a server that has been up for less than Q (or was promoted) has to wait
-	// for the difference. Locks of before its restart may still be in force. For tests, demos and
+	// for the difference: locks of before its restart may still be in force. For tests, demos and
 	// development.
 	ColdStart bool
 
@@ -59,8 +59,8 @@ type Options struct {
 	// Background is the client for everything but lock calls and results: sessions, messages,
 	// verification, releases, ownership. Nil: clients of Holdfast's own, which it makes from the
 	// options of New's client and closes. So neither the application nor lock calls can take the
-	// connections that keep a session alive. Holdfast's clients do not have the client's hooks and
-	// its Limiter; its Dialer, TLS, credentials providers and OnConnect apply. A client that is no
+	// connections that keep a session alive. Holdfast's clients lack the hooks and the Limiter of
+	// New's client; its Dialer, TLS, credentials providers and OnConnect apply. A client that is no
 	// *redis.Client or *redis.ClusterClient, or that has ClusterOptions.ClusterSlots (as that of
 	// NewFailoverClusterClient), cannot be copied: it is used for everything. Set Background to a
 	// client that does nothing else then; or to New's client, to have one pool for everything.
@@ -337,7 +337,8 @@ func (n *redisSpace) markAndSecret(ctx context.Context, mode, mark string) (thei
 	return r.str(0), r.str(1), r.err
 }
 
-// secret stores a secret by secret.lua, and keeps the answer. It is lost if the table is.
+// secret has secret.lua add a secret, or store all if there are none, and keeps the answer. lost
+// says that the table is lost.
 func (n *redisSpace) secret(ctx context.Context, text, how string) (lost bool, err error) {
 	v, err := n.run(ctx, scriptSecret, []string{n.sessions()}, text, how)
 	if err != nil {

@@ -47,8 +47,8 @@ func (e earlierError) Error() string { return "the server knows epoch " + epochT
 // A register swaps records at a majority of servers: CASPaxos (D. Rystsov, "CASPaxos: Replicated
 // State Machines without logs", 2018). The addition is about servers that lose acknowledged state,
 // promises included. Such a server does not answer until it is admitted again, in a new epoch that
-// a majority of the others was told first. An epoch is the first part of a ballot, so its old
-// promises are over. Rules and guards are in internal/model/quorum. A register is safe for
+// a majority of the others was told first. An epoch is the first part of a ballot, so the server's
+// old promises are over. Rules and guards are in internal/model/quorum. A register is safe for
 // concurrent use.
 type register struct {
 	members

@@ -81,7 +81,7 @@ func (g *generation) accept(ctx context.Context, server int, ballot string, name
 	return g.cells(g.send(ctx, acceptScript, server, append([]string{g.namesKey()}, g.keys(names)...), ballot, args...))
 }
 
-// send sends a message to a member, and returns its answer after the epoch.
+// send sends a message to a member, and returns the rest of its answer, after the epoch.
 func (g *generation) send(ctx context.Context, s *redis.Script, server int, keys []string, ballot string, args ...any) (int, reply, []string, error) {
 	answer, err := s.Run(ctx, g.clients[server], append([]string{g.markKey()}, keys...), append([]any{g.name, ballot}, args...)...).StringSlice()
 	if err == nil && len(answer) < 2 {

@@ -156,7 +156,8 @@ func patiently(ctx context.Context, f func() error) error {
 const schema = `CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS file (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, created INTEGER NOT NULL)`
 
-// checkPath refuses a path of no file, or on a file system where the arbiter would not be safe.
+// checkPath refuses a path that names no file, or one on a file system where the arbiter would not
+// be safe.
 func checkPath(path string) error {
 	if path == "" || strings.HasPrefix(path, ":memory:") {
 		return refusal("the path is %q, must be that of a file", path)
