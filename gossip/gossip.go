@@ -20,10 +20,11 @@ import (
 )
 
 // config starts from memberlist's for local networks. Up to 10 nodes miss one that is killed within
-// about 6 s: up to 2 s until a probe has failed, 3 s of suspicion, and the news. The suspicion is
-// times log10 of their number, if they are more. With Debounce it leaves the placement after 8 s,
-// before the arbiter may say that it is dead (T). It is only a hint, and no node is evicted for it.
-// So there is no need to probe faster, and to miss processes that are only slow.
+// about 6 s: up to 2 s until a probe has failed, 3 s of suspicion, and the news. With more nodes
+// the suspicion lasts 3 s times log10 of their number. With Debounce the killed node leaves the
+// placement after 8 s, before the arbiter may say that it is dead (T). It is only a hint, and no
+// node is evicted for it. So there is no need to probe faster, and to miss processes that are only
+// slow.
 func config() *memberlist.Config {
 	c := memberlist.DefaultLANConfig()
 	c.TCPTimeout = 2 * time.Second // a join of a host that is gone

@@ -17,10 +17,10 @@
 // # One stream per pair
 //
 // Both nodes of a pair dial. Of each pair the node with the smaller name decides, on every
-// connection that either of them made: the last word of the handshake is its "go". It says go on
-// another connection only after it has closed the one before. The other side follows: it brings a
-// stream up when it reads go, and takes an older one down then. So there is nothing that the two
-// could judge differently. Each go carries a number that rises; a follower that asks for a
+// connection that either of them made: the last word of the handshake is its "go". The decider says
+// go on another connection only after it has closed the one before. The other side follows: it
+// brings a stream up when it reads go, and takes an older one down then. So there is nothing that
+// the two could judge differently. Each go carries a number that rises; a follower that asks for a
 // connection says which number it saw last and whether that stream still lives. Thus the decider
 // can tell a second dial (refused) from a peer that lost its stream (replaced at once). A peer that
 // never saw the go of a half-open connection is refused until the keepalive has ended that one.

@@ -35,8 +35,8 @@ func (r rhythm) tick() time.Duration { return max(r.send/ticksPerKeepalive, time
 func (r rhythm) dead() int { return int((deadTicks*r.hear + r.send - 1) / r.send) }
 
 // SetKeepalive replaces Options.Keepalive, where those of the other nodes differ. send, the
-// shortest one, is the longest time without sending. After 2.5 of hear, the longest one, a stream
-// is closed. Neither is less than 10 ms or more than an hour. It never blocks.
+// shortest one, is the longest time without sending. A silent or stalled stream is closed after 2.5
+// of hear, the longest one. Neither is less than 10 ms or more than an hour. It never blocks.
 func (t *Transport) SetKeepalive(send, hear time.Duration) {
 	r := newRhythm(send, hear)
 	t.mu.Lock()

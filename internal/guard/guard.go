@@ -47,7 +47,7 @@ const (
 	Overdue    = true // and one that does not hear them renews at once, to give them up in time (G7)
 	Resumed    = true // a guardian that stood still does not vote at once (G5)
 	Silenced   = true // a set of guardians counts until a deposed server is silent (G7)
-	LeaseLeft  = true // and a server that has just taken over renews a lease only with delta left (rule 3)
+	LeaseLeft  = true // and a server that has just taken over renews a lease only if delta of it is left (rule 3)
 	RowLate    = true // nor does the next one confirm a row for an owner's word (rule 7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)

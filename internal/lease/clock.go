@@ -10,7 +10,7 @@ type Moment = time.Duration
 // Unmeasured is no moment.
 const Unmeasured Moment = -1
 
-// WallEvery is the pause between two readings of the wall clock, of the time that the process runs.
+// WallEvery is the pause between two readings of the wall clock, counted while the process runs.
 const WallEvery = time.Millisecond
 
 // Deadlines are those of a hold: the session's and the slot's. It lapses at the earlier one, by
@@ -38,9 +38,9 @@ func Stepped(deadline, now time.Time) bool {
 	return now.Before(deadline) && now.UnixNano() >= deadline.UnixNano()
 }
 
-// Over reports whether a time has passed, for times that other nodes rely on; [Past] is for times
-// of this node alone. At least as much time has gone by as the monotonic clock shows. If other
-// nodes rely on t, Margin is in it already. The wall clock may step, and says nothing.
+// Over reports whether a time has passed that other nodes may rely on; [Past] is for times of this
+// node alone. At least as much time has gone by as the monotonic clock shows. If other nodes rely
+// on t, Margin is in it already. The wall clock may step, and says nothing.
 func Over(t, now time.Time) bool { return !now.Before(t) }
 
 // Later returns the later of two times.

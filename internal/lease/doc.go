@@ -5,9 +5,9 @@
 // clocks are.)
 //
 // An event is a method of [Partition]. It gets a reading of the clock, and looks at a [View] of the
-// other nodes where it has to. It changes the partition, and adds to [Effects] the actions outside.
-// Its caller (package coord) holds a mutex during the event, carries out the ordered effects before
-// it frees the mutex, and the deferred ones afterwards.
+// other nodes where it has to. It changes the partition, and adds to [Effects] the actions that
+// have to follow outside. Its caller (package coord) holds a mutex during the event, carries out
+// the ordered effects before it frees the mutex, and the deferred ones afterwards.
 //
 // One key's journey, at its owner. A key that is free is granted at once: [Partition.Fresh], or
 // [Partition.Again] if it was used a moment ago, or on the long way [Partition.BeginOwn]. Further

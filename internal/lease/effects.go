@@ -114,14 +114,14 @@ func (p *Partition) send(l Link, kind peer.Kind, key string, id fallback.Identit
 // kept.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// Effects are the actions outside because of events, once the partition's mutex is free. Events of
+// Effects are the actions that events cause outside, once the partition's mutex is free. Events of
 // several partitions may add to the same. The zero value is none.
 type Effects struct {
 	End      func(cause error) // ends the contexts of a turn that was unlocked, before the next one begins
 	Wake     *Waiter           // has its turn, or was refused
 	Wakes    []*Waiter         // more of them
 	Releases []fallback.Release
-	Heard    []fallback.Release // the same, of holds that only a message gives to this node: some may be left out
+	Heard    []fallback.Release // the same, of holds that this node has by the word of a message only: some may be left out
 	Losses   []Loss             // to be told: their contexts have ended
 	Sooner   time.Time          // a hold lapses sooner than the clock is looked at
 	Idle     bool               // no other node is known to wait for a hold that is given back

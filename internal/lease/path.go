@@ -1,6 +1,6 @@
 package lease
 
-// A Path is the way of a lock's grant.
+// A Path is one of the ways to the grant of a lock.
 type Path uint8
 
 // The paths, with the numbers that they have in package coord.

@@ -49,10 +49,10 @@ func (x *Pledge) Holds(at Moment) bool { return int64(at) < x.until.Load() }
 // Given reports whether the pledge was not retracted since it was given.
 func (x *Pledge) Given() bool { return x.until.Load() != 0 }
 
-// Extend makes Holds report true for WallEvery, unless the pledge was retracted. The deadlines of
-// the event that gave it must not have passed at now, which is the moment at. Both clocks must have
-// gone on alike since that event. It reports whether Holds does. The callers' mutex is held, the
-// partition's need not be.
+// Extend makes Holds report true for WallEvery, if three conditions hold. The pledge was not
+// retracted; the deadlines of the event that gave it have not passed at now, which is the moment
+// at; and both clocks have gone on alike since that event. It reports whether Holds does. The
+// callers' mutex is held, the partition's need not be.
 func (x *Pledge) Extend(at Moment, now time.Time) bool {
 	given := x.until.Load()
 	if given == 0 || at >= x.good || x.session.Deadline().IsZero() {

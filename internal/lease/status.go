@@ -130,7 +130,7 @@ const (
 	AwaitedStream
 )
 
-// A Source is the basis of a hold: it makes the hold valid, and limits the time of that.
+// A Source is the basis of a hold: it makes the hold valid, and sets the end of its validity.
 type Source uint8
 
 // The sources of a hold.

@@ -10,8 +10,8 @@ import (
 
 // Blocks explores blocks of a semaphore's permits: how processes get them, share them among their
 // callers, make them smaller when others want permits, and give them back. The grantor's side is
-// package fallback's, as in a Model. Failures affect a hold as any other: a Model explores that,
-// for one key's holds.
+// package fallback's, as in a Model. Failures affect these holds as any others: a Model explores
+// that, for one key's holds.
 //
 // Each process has one block at a time. Requests, answers, the words of the grantor that permits
 // are wanted, and releases take any time.

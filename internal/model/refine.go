@@ -94,7 +94,7 @@ func tokenOf(t token) fallback.Token {
 }
 
 // refines checks that package spec allows an action. Its events can happen in spec's view of the
-// state before. They lead to one that allows all of its view of the state after.
+// state before. They lead to a spec.State that allows all of spec's view of the state after.
 func (m *Model) refines(before, after *state) {
 	var events []*spec.Event
 	for x := after.noted; x != nil; x = x.before {

@@ -35,8 +35,8 @@ func newClock(rate float64, seed1, seed2 uint64) *clock {
 	return c
 }
 
-// stand makes the node stand still, at once or after so many readings of its clock. Such a reading
-// lies between the check of a deadline and the action that depends on it.
+// stand makes the node stand still, at once or after so many readings of its clock: then it does so
+// between the check of a deadline and the action that depends on it.
 func (c *clock) stand(d time.Duration, reads int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -100,9 +100,9 @@ func (w *world) seen(partition, epoch uint32) {
 	w.latest[partition] = max(w.latest[partition], epoch)
 }
 
-// hasty reports whether some epoch is far ahead of the arbiter's clock, by many transitions in a
-// row. An arbiter that lost it would give it out again after Q: a limit of the protocol (see
-// DESIGN.md), and only more time protects from it. One more is for a transition of a deposed
+// hasty reports whether some epoch is too far ahead of the arbiter's clock, by many transitions in
+// a row: an arbiter that lost it would give it out again after Q. This is a limit of the protocol
+// (see DESIGN.md), and only more time protects from it. One more is for a transition of a deposed
 // primary. Epochs are seconds since 2000, when the time of a bubble begins. ahead is the lead of
 // the next server's clock.
 func (w *world) hasty(ahead time.Duration) bool {

@@ -118,7 +118,8 @@ func (f Fault) String() string {
 	return s
 }
 
-// calls returns the word for some calls of misled nodes, if others go to the new server.
+// calls returns " calls" if the deposed server gets only some calls of misled nodes, else nothing:
+// the new one gets the others.
 func (f Fault) calls() string {
 	if f.Both {
 		return " calls"

@@ -21,8 +21,8 @@ func onTwo(of func(int) Config) func(int) Config {
 
 // oneServer: the server fails over, to one that lacks the last moments. Processes without a cluster
 // want a key of each partition, and have it long before Q. There are no other clients: the judge
-// looks at their locks, and needs a longer Grace than the processes. A Grace that it has begun ends
-// as a whole.
+// looks at clients' locks, and needs a longer Grace than the processes. A Grace that it has begun
+// ends as a whole.
 func oneServer(i int) Config {
 	const most = 6 * time.Second // Q is 12 s
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2 + i%3, Keys: 1, Opened: true, apart: true, script: func(w *world) {

@@ -206,9 +206,9 @@ func sessionsOf(nodes []*node) (all []string) {
 	return all
 }
 
-// firstGuardian: a node that was alone goes by its lease. Another one that has come is
-// not its guardian before the first node's deadlines have passed (G7): then the first one is cut
-// off, and still goes by its lease.
+// firstGuardian: a node that was alone goes by its lease. Another one that has come is not its
+// guardian before the deadlines that the first node relies on have passed (G7). Meanwhile the
+// first one is cut off, and still goes by its lease.
 func firstGuardian(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1}, script: func(w *world) {
 		first, second := w.nodes[0], w.nodes[1]
@@ -227,8 +227,8 @@ func firstGuardian(i int) Config {
 
 // buriedByTheDeposed: a node is cut off from two of its three guardians, and from the arbiter.
 // Another server takes over before their promises have passed, and before the node waits for a
-// whole second between two renewals that fail. It records that the third one is the node's only
-// guardian. The two reach the deposed server, and bury the node there.
+// whole second between two renewals that fail. That server records that the third one is the node's
+// only guardian. The two reach the deposed server, and bury the node there.
 func buriedByTheDeposed(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 4, Keys: 1, Takeover: takeoverD, rates: []float64{1, 1, 1, 1}, script: func(w *world) {
 		time.Sleep(30 * time.Second)

@@ -53,8 +53,8 @@ var (
 	// Clocks reports whether a [Clock] is looked at.
 	Clocks bool
 
-	// Session tells the session of a *coord.Coordinator, and until when it is good by its own
-	// clock. Empty: none.
+	// Session tells the session of a *coord.Coordinator, and until when it is good by the
+	// coordinator's own clock. Empty: none.
 	Session func(coordinator any) (id string, until time.Time)
 
 	// Serves tells until when a *coord.Coordinator may grant a partition's keys, by its own clock,

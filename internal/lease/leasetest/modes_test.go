@@ -178,8 +178,8 @@ func stepModes(w *World, r *rand.Rand) string {
 	}
 }
 
-// A writer that waits is served before readers that come later, also if it has waited since other
-// readers held the key, which have gone.
+// A writer that waits is served before readers that come later. So is one that has waited since the
+// time of other readers, which have gone.
 func TestModes_NoReaderOvertakes(t *testing.T) {
 	for _, writer := range []string{"a", "d"} {
 		w := after(t, "a b c d", "a acquire\n owner a\n ping\n b lock k\n deliver\n deliver\n c lock k:sc\n deliver")

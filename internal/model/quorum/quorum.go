@@ -149,7 +149,7 @@ func (m *Register) Explore() (r Result) {
 // votes reports whether the answers of a server count.
 func (m *Register) votes(x *server) bool { return x.epoch != 0 || !m.has(Marked) }
 
-// check looks at the answer of any majority that answers. A value that was acknowledged, or read,
+// check looks at the answer that each majority would give. A value that was acknowledged, or read,
 // is there, or the one that was swapped for it.
 func (m *Register) check(s *state) string {
 	if s.told&2 != 0 && s.told&4 != 0 && !m.Chain {

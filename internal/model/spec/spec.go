@@ -264,7 +264,7 @@ func (s *State) stepHold(e *Event) error {
 	return nil
 }
 
-// give notes a token that a session gives out, which has to serve the partition.
+// give notes a token. The session that gives it out has to serve the partition.
 func (s *State) give(e *Event) error {
 	t := e.Hold.Token
 	for i := range s.Serving {

@@ -224,7 +224,7 @@ func (m *Guardians) expiry() int8 {
 }
 
 // outlives reports whether an answer renews X's lease. One of a server that took over less than
-// delta ago does if delta is left of the lease. The server before may count X dead when the
+// delta ago does so only if delta is left of the lease. The server before may count X dead when the
 // lease has passed.
 func (m *Guardians) outlives(s *guardState, young bool) bool {
 	return !young || s.lease >= m.Delta*m.Slow || !m.has(LeaseLeft)

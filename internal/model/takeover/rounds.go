@@ -2,7 +2,7 @@ package takeover
 
 import "math/bits"
 
-// RoundGuard is something that rounds, the early ends of Grace, need so that nothing bad happens.
+// RoundGuard is something that rounds need so that nothing bad happens. Rounds end Grace early.
 type RoundGuard uint32
 
 // Guards of rounds (docs/adr/0023).
