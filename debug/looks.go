@@ -81,7 +81,8 @@ func (l *looks[T]) look(ctx context.Context) (t T, ok bool) {
 	return l.last, true
 }
 
-// over reports whether the nodes' last answers are too old.
+// over reports whether the nodes' last answers are too old. It counts from the end of the
+// questions, so that slow nodes are not asked again at once.
 func (l *looks[T]) over() bool { return l.asked.IsZero() || time.Since(l.asked) >= keep }
 
 func enter(ctx context.Context, room chan struct{}) bool {

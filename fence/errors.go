@@ -15,8 +15,8 @@ var (
 
 	// ErrUnknown: the connection failed while a transaction was committed, or the database's answer
 	// does not say how it ended. It may have been committed. DoTx does not try again, as that could
-	// execute it twice. Nor does Update if the object may be its own, or a later holder may have
-	// put another one over it.
+	// execute it twice. Nor does Update if the object may be the one that it has put, or a later
+	// holder may have put another one over that.
 	ErrUnknown = attempt.ErrUnknown
 
 	// ErrNoRow: the caller's table has no row of the key.

@@ -13,12 +13,12 @@ import (
 // token in it where a request's is stale.
 const Header = "Holdfast-Fence"
 
-// Transport sends the token of the innermost lock that a request's context carries in [Header]. It
-// is a lock of [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package middleware.
-// If that lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One that was
-// unlocked does not count, as of a handler that unlocks early: the next one further out does. Other
-// requests are sent as they are. After a lock for reading is over, none is sent. A nil base is
-// [http.DefaultTransport].
+// Transport sends, in [Header], the token of the innermost lock that a request's context carries.
+// That is a lock of [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package
+// middleware. If that lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One
+// that was unlocked does not count, as of a handler that unlocks early: the next one further out
+// does. Other requests are sent as they are. After a lock for reading is over, none is sent. A nil
+// base is [http.DefaultTransport].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

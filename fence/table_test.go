@@ -38,7 +38,7 @@ func (d *database) write(ctx context.Context, tx fence.Tx, n int64) error {
 	return err
 }
 
-// plain is a transaction that calls before ahead of the reading, and after behind the writing.
+// plain is a transaction that calls before, reads and writes, and then calls after.
 func (d *database) plain(before, after func(context.Context, *sql.Tx, coord.Lock) error) section {
 	return func(ctx context.Context, l coord.Lock, db *sql.DB) error {
 		tx, err := db.BeginTx(ctx, nil)

@@ -1,5 +1,6 @@
-// Package idempotent executes a message of a queue, or a job that is tried again, once, however
-// often it arrives. That holds over all processes that share a namespace of locks and a [Store]:
+// Package idempotent executes work once, however often it arrives: a message of a queue, for
+// example, or a job that is tried again. That holds over all processes that share a namespace of
+// locks and a [Store]:
 //
 //	payments := idempotent.New(locks, store, &idempotent.Options{Scope: "payments"})
 //	err := payments.Once(ctx, m.ID, func(ctx context.Context, l coord.Lock) error {

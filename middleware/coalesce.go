@@ -31,10 +31,10 @@ import (
 // All handlers in one Coalesce share its runs. With CoalesceOptions.AcrossTargets, handlers that
 // answer differently need different keys, or a Coalesce each.
 //
-// All other methods pass untouched, and requests with the key [ErrSkip]. So do requests with a
-// body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or no-store in
-// Cache-Control or Pragma. Clients that must see their own last writes say no-cache: a run may have
-// begun before some of its requests came.
+// All methods but GET and HEAD pass untouched, and requests with the key [ErrSkip]. So do requests
+// with a body, with Upgrade (but for h2c, which net/http never accepts), or with no-cache or
+// no-store in Cache-Control or Pragma. Clients that must see their own last writes say no-cache: a
+// run may have begun before some of its requests came.
 //
 // # Answers that are not shared
 //
@@ -55,10 +55,10 @@ import (
 // [http.ResponseController] are for the first request; [http.Pusher] and [io.ReaderFrom] are not
 // there. The handler runs in the first request's goroutine; a panic goes on to the server of that.
 //
-// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler]. If a limit of its
-// own context ended the wait, it is answered with 503. One without a usable key is answered with
-// 400. Headers that were set around Coalesce stay each request's own, but for those that the
-// handler changed.
+// A request that stops waiting is aborted by a panic with [http.ErrAbortHandler]. It is answered
+// with 503 instead if a limit of its own context ended the wait. One without a usable key is
+// answered with 400. Headers that were set around Coalesce stay each request's own, but for those
+// that the handler changed.
 //
 // c is for CoalesceOptions.Lock, and may be nil without. It panics if the options make no sense.
 func Coalesce(c *coord.Coordinator, key KeyFunc, opts *CoalesceOptions) func(http.Handler) http.Handler {

@@ -34,8 +34,8 @@ type CoalesceOptions struct {
 	// may be called concurrently. Nil: not.
 	Observe func(r *http.Request, how Coalesced)
 
-	// RetryAfter is the Retry-After of answers to clients that were not answered in time, in whole
-	// seconds, rounded up. Default 1 s. Negative: nothing.
+	// RetryAfter is the Retry-After for clients that were not answered in time, in whole seconds,
+	// rounded up. Default 1 s. Negative: nothing.
 	RetryAfter time.Duration
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default

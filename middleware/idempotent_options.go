@@ -26,8 +26,8 @@ type IdempotentOptions struct {
 	// Required refuses requests without a key, with 400. By default they pass untouched.
 	Required bool
 
-	// Wait is the longest wait of a request for the end of the first one with its key. Default 10
-	// s; at least 1 ms. Negative: not at all.
+	// Wait is the longest wait of a request for the end of the first with its key. Default 10 s; at
+	// least 1 ms. Negative: not at all.
 	Wait time.Duration
 
 	// MaxWaiters is the most requests with one key that may wait in this process for the first one,
@@ -69,8 +69,8 @@ type IdempotentOptions struct {
 	Rerun bool
 
 	// FollowClient ends the handler's context with the request's. By default the handler goes on
-	// when the client has gone, so that the answer is there when it asks again. The handler gets no
-	// Grpc-Timeout or Connect-Timeout-Ms then.
+	// when the client has gone, so that the answer is there when it asks again. By default the
+	// handler gets no Grpc-Timeout or Connect-Timeout-Ms, either.
 	FollowClient bool
 
 	// KeepCookies stores and replays Set-Cookie. By default only the first answer has it, as it may

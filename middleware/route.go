@@ -126,10 +126,10 @@ type router struct {
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here
 // if this node is the owner, or if the owner is unknown or leaving, or has no URL. It is also
-// served here if the owner could not be connected to a moment ago, if it was forwarded before, or
-// if a handler further out holds the key's lock. The same goes for requests that cannot be sent on
-// as they came: a CONNECT; one without a path; one with a body that was parsed as a form; one with
-// a Connection header that would strip others on the way.
+// served here if the owner could not be connected to a moment ago, or a handler further out
+// holds the key's lock. So are requests that were forwarded before, and those that cannot be sent
+// on as they came: a CONNECT; one without a path; one with a body that was parsed as a form; one
+// with a Connection header that would strip others on the way.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body
 // was read meanwhile. After that, a failure is answered with 502, as the owner may have got it;

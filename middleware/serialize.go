@@ -67,8 +67,8 @@ type SerializeOptions struct {
 	RetryAfter time.Duration
 
 	// FenceHeader is the name of a response header for the lock's token in decimal. The client can
-	// hand the token on to a resource that checks tokens; it is set before the handler runs.
-	// Default: none is sent. The handler itself has the token from [Lock].
+	// hand the token on to a resource that checks tokens. The header is set before the handler
+	// runs. Default: none is sent. The handler itself has the token from [Lock].
 	FenceHeader string
 
 	// Problem answers a request that is not let through. It may be called concurrently. Default
@@ -161,15 +161,15 @@ type serializer struct {
 // SerializeOptions.Wait does.
 //
 // The lock is held until the handler has really ended, also if it is in an [http.TimeoutHandler]
-// that has answered before that. Serialize knows this for a TimeoutHandler that it is given, and
-// for handlers in [KeepLocked]. Better put the TimeoutHandler outside: see docs/http.md.
+// that has answered before that. Serialize can know this only for a TimeoutHandler that it is
+// given, and for handlers in [KeepLocked]. Better put the TimeoutHandler outside: see docs/http.md.
 //
 // Where a handler is inside two Serialize of the same coordinator and key, the inner one goes by
 // the lock of the outer one. With different keys each takes its lock. All handlers must nest them
 // in the same order, or two requests may wait for each other until their limit. For a request about
 // several keys use [SerializeAll]. Put [Route] outside, and authentication and limits of the body's
-// size or time outside of both. A client that sends the rest of its body slowly keeps the lock, for
-// SerializeOptions.BodyTimeout at most.
+// size or time outside of both. A client that slowly sends a part of its body that is not read
+// ahead keeps the lock, for SerializeOptions.BodyTimeout at most.
 //
 // It panics if c or key is nil or the options make no sense.
 func Serialize(c *coord.Coordinator, key KeyFunc, opts *SerializeOptions) func(http.Handler) http.Handler {

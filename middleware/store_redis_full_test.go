@@ -31,7 +31,7 @@ func TestIdempotent_LargeAnswersLeaveRoomForLocks(t *testing.T) {
 		return exchange(t.Context(), s, "POST", fmt.Sprint("/?size=", size), "", "Idempotency-Key", fmt.Sprint(size, "-", i))
 	}
 	answered := 0
-	for _, size := range []int{1 << 20, 32 << 10, 1 << 10, 10} { // the small ones fill the room between the large
+	for _, size := range []int{1 << 20, 32 << 10, 1 << 10, 10} { // the small fill the gaps of the large
 		for i := range 60 {
 			if r := post(i, size); r.StatusCode == http.StatusOK && len(r.body) == size {
 				answered++

@@ -48,9 +48,9 @@ const forgetOld = time.Minute
 // NewTransport returns a transport for requests between nodes of a cluster: without a proxy, 1 s to
 // connect, at most 64 idle connections per node and version, closed after 10 s. Probes find out
 // within 20 s that a node's machine has gone. The connections in use are not limited. Where more
-// than 64 requests are forwarded at a time, raise MaxIdleConnsPerHost, or each of the rest dials
-// anew. It does not limit how long a response may take: if you set ResponseHeaderTimeout, let it be
-// longer than SerializeOptions.Wait and the handler together.
+// than 64 requests are forwarded to a node at a time, raise MaxIdleConnsPerHost, or each of the
+// rest dials anew. It does not limit how long a response may take: if you set
+// ResponseHeaderTimeout, let it be longer than SerializeOptions.Wait and the handler together.
 //
 // Let the servers keep idle connections for longer than the transport does (IdleTimeout of
 // [http.Server], or ReadTimeout if that is zero): a POST that meets a connection which the owner

@@ -23,7 +23,7 @@
 // makes the next Token refresh it, once in all processes, and [Keeper.Transport] is a client's
 // transport that does so by itself.
 //
-// [Seal] encrypts the stored tokens. A [Record] prints and logs without its tokens.
+// [Seal] encrypts the stored records. A [Record] prints and logs without its tokens.
 //
 // Every write has the fencing token of its lock, so that a process that was stopped for too long
 // overwrites nothing.
@@ -125,8 +125,8 @@ func (s source) Token() (*oauth2.Token, error) { return s.k.Token(s.ctx, s.name)
 // Token returns an access token of the account that is valid for Options.Leeway at least. It blocks
 // only if this process has none; then it waits, until ctx ends at most, for the store, another
 // process or the provider. The token is the caller's own copy. It has no refresh token, since only
-// a Keeper may spend that, and no Extra fields. A token without a life by the provider (expires_in)
-// has no Expiry; see Options.Life.
+// a Keeper may spend that, and no Extra fields. A token has no Expiry if the provider does not name
+// its life (expires_in); see Options.Life.
 //
 // Errors: [ErrAccount], [ErrNoAccount], [ErrInDoubt], [ErrRejected], [ErrRetryLater], [ErrClosed];
 // ctx's own; those of [coord.Coordinator.Lock]; the store's; and the provider's, as an

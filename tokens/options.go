@@ -24,14 +24,14 @@ type Options struct {
 	// and never more than a tenth of the token's life.
 	Leeway time.Duration
 
-	// Life is the life of an access token without one by the provider (expires_in): from when this
-	// process, or another one, got it. Default 1 h; at least 1 s. Negative: for ever, or until it
-	// is refused.
+	// Life is the life of an access token if the provider does not name it (expires_in). It counts
+	// from when this process, or another one, got the token. Default 1 h; at least 1 s. Negative:
+	// for ever, or until it is refused.
 	Life time.Duration
 
-	// MinAge is the age of an access token that makes [Keeper.Refused] count: before, the resource
-	// has another reason, or has not heard of the token yet, and the next one would fare no better.
-	// Default 10 s; at least 1 µs.
+	// MinAge is the least age of an access token that makes [Keeper.Refused] count: before, the
+	// resource has another reason, or has not heard of the token yet, and the next one would fare
+	// no better. Default 10 s; at least 1 µs.
 	MinAge time.Duration
 
 	// Timeout is the provider's time to answer; after that the account is in doubt. It is not cut

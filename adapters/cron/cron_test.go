@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// A starter is as adaptertest.Slots.Run.
+// A starter does the same as adaptertest.Slots.Run.
 type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
 
 // parser takes lines with seconds.

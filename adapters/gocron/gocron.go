@@ -1,9 +1,9 @@
 // Package gocron is a Locker and an Elector for github.com/go-co-op/gocron/v2.
 //
 // A locker that frees the key when the job is over lets each instance run a short job, one after
-// another. Short is a job that takes less time than the instances' clocks differ by. [Locker] keeps
-// the slot: a job that was begun less than Keep ago is taken. With [Elector] only one instance runs
-// jobs at all.
+// another: one that takes less time than the instances' clocks differ by. [Locker] keeps the slot:
+// a job that was begun less than Keep ago is taken. With [Elector] only one instance runs jobs at
+// all.
 package gocron
 
 import (

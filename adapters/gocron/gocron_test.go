@@ -43,7 +43,7 @@ func schedule(t *testing.T, due lib.JobDefinition, job func(context.Context), op
 	}
 }
 
-// A starter is as adaptertest.Slots.Run.
+// A starter does the same as adaptertest.Slots.Run.
 type starter func(t *testing.T, c *coord.Coordinator, job func(context.Context)) (stop func())
 
 func locked(period time.Duration) starter {

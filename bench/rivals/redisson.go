@@ -19,8 +19,8 @@ import (
 // section here lasts.
 const redissonLease = 30 * time.Second
 
-// granted is the scripts' answer for a lock. Any other answer is the most milliseconds that another
-// holder has it.
+// granted is the scripts' answer for a lock. Any other answer is the number of milliseconds that
+// another one holds it at most.
 const granted = -1
 
 // The hash KEYS[1] has the mode, and a field for each holder. Each reader has a key with an expiry

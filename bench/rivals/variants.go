@@ -39,7 +39,7 @@ type Variant struct {
 	Alone  bool        // it knows nothing of other processes: a floor, for one
 	In     string      // the subjects that measure it; none: it breaks the rules
 	More   string      // those that do with -rivals all
-	Server *ServerKind // a server besides Redis
+	Server *ServerKind // the server that it needs besides Redis
 	Open   func(e Environment) (*Locker, error)
 }
 

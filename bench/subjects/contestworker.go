@@ -60,7 +60,7 @@ type roundResult struct {
 	Failure string
 	Waits   histogram.Histogram
 
-	// Of a cluster: calls of the arbiter, by operation, and its view at the end.
+	// Of a cluster: calls of the arbiter, by operation, and the process's view at the end.
 	Calls map[string]int64
 	view
 }

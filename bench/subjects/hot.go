@@ -63,7 +63,7 @@ func measureVariants(ctx context.Context, b *Run, choose func(*way) bool) (repor
 // free the kernel decides, as where the library is used: so zipf is measured, which has work for
 // all cores. With -place apart the store is with the servers, and every round trip costs the same.
 // A lock by two round trips of its own then reaches half the rate of one worker without a lock.
-// Nothing can be three times as fast.
+// Nothing can be three times as fast then.
 func measureShared(ctx context.Context, b *Run) (report.Result, error) {
 	return measureStore(ctx, b, "shared", b.Sizes.Shared, sharedResults)
 }

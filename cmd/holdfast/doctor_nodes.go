@@ -20,7 +20,7 @@ func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
 	d.owners(all, len(c.Nodes()))
 }
 
-// owners reports problems of the partitions' owners, and partitions that the arbiter grants itself.
+// owners reports problems of the partitions' owners, and of the arbiter's grants in partitions.
 func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
 	for _, p := range all {
@@ -302,8 +302,8 @@ func (d *doctor) heldFor(ctx context.Context, c *coord.Coordinator) {
 	}
 }
 
-// longHold is the hold of a wanted lock that doctor reports, in long waits. mostWanted is the
-// number of wanted locks that it looks at.
+// longHold is how many long waits a wanted lock is held before doctor reports it. mostWanted is the
+// most wanted locks that it looks at.
 const (
 	longHold   = 12
 	mostWanted = 100

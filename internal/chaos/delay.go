@@ -42,9 +42,9 @@ func delay(ctx context.Context, s *storm) error {
 	return errors.Join(errs...)
 }
 
-// delayed delays each packet that the host sends to another one, by a half to one and a half of by:
-// so they overtake each other, too. Where the kernel has no netem, the packets make a detour
-// through this process.
+// delayed delays each packet that the host sends to another one, by half of the given time to one
+// and a half of it. So packets overtake each other, too. Where the kernel has no netem, the packets
+// make a detour through this process.
 func delayed(h *lan.Host, by time.Duration) (mend func() error, err error) {
 	tc := append(h.Command(), "tc", "qdisc")
 	err = netns.Run("", "ip", append(tc, "add", "dev", "eth0", "root", "netem", "delay", by.String(), (by/2).String())...)

@@ -9,11 +9,11 @@
 // every node has to work on every key again.
 //
 // Each client writes down its calls and their results, with times of CLOCK_MONOTONIC, which is the
-// same for all processes of a machine. A lock was certainly in force from the return of Lock until
-// its holder, by its own clock, last found it in force. So two such intervals of one key that
-// overlap are two valid holders, however slow the machine is, and whatever was stopped in between.
-// A resource, reached by a socket that no cut affects, counts lost updates besides, with the fence
-// and without.
+// same for all processes of a machine. A lock was certainly in force from Lock's return to just
+// before its holder, by its own clock, last found it in force. So two such intervals of one key
+// that overlap are two valid holders, however slow the machine is, and whatever was stopped in
+// between. A resource, reached by a socket that no cut affects, counts lost updates besides, with
+// the fence and without.
 //
 // It needs Linux, root, iproute2, iptables and redis-server. See docs/chaos.md.
 package main

@@ -46,7 +46,7 @@ const (
 	opUnlocked  op = "unlocked"  // Unlock has returned nil, or the error in Text
 	opState     op = "state"     // of the process
 	opReady     op = "ready"     // the process has a coordinator
-	opClosed    op = "closed"    // it has closed it, with the error in Text; State is as it is then
+	opClosed    op = "closed"    // it has closed it; Text: the error; State: goroutines left
 )
 
 // state is a process's account of itself.
@@ -57,7 +57,7 @@ type state struct {
 	Heap       uint64            // bytes in use
 	RSS        uint64            // bytes resident
 	Stalled    int64             // ns that the machine did not let it run; a SIGSTOP looks the same
-	Linked     int               // other nodes with a stream to this one
+	Linked     int               // other nodes that this one has a stream to
 	Lost       map[string]uint64 `json:",omitempty"` // by cause
 	Granted    map[string]uint64 `json:",omitempty"` // by path
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // The resource is the data that the locks protect: two counters per key. A critical section reads
-// both at its begin and writes both, one higher, at its end. One looks at the tokens, the other one
-// does not. It is a process of its own, which nodes reach by a socket in the file system: no cut
-// and no fault affects it.
+// both at its beginning and writes both, one higher, at its end. One looks at the tokens, the other
+// one does not. It is a process of its own, which nodes reach by a socket in the file system: no
+// cut and no fault affects it.
 type resource struct {
 	mu   sync.Mutex // protects the fields below
 	keys map[string]*register

@@ -1,10 +1,10 @@
 // Package history records the calls of clients of locks: the requests, their times, and the
 // answers. Afterwards [Check] asks Porcupine whether a lock could have behaved like that.
 //
-// A client's process has a [Recorder], and notes each call with it. Put is the destination of the
-// records: [NewLog] keeps them, [WriteTo] writes them as lines of JSON. It writes each before its
-// call begins and again after the return, so that a process that is killed leaves a history behind.
-// [Read] reads such files, and joins them.
+// A client's process has a [Recorder], and notes each call with it. Its Put is the destination of
+// the records: [NewLog] keeps them, [WriteTo] writes them as lines of JSON. It writes each before
+// its call begins and again after the return, so that a process that is killed leaves a history
+// behind. [Read] reads such files, and joins them.
 //
 // It is a module of its own, so that users of the locks do not depend on the checker.
 package history

@@ -61,8 +61,8 @@ func harmNames() string {
 	return strings.Join(names, ", ")
 }
 
-// goalLate is a margin on top of Takeover: so late may the keys of a dead node be locked again. For
-// no longer may the workers of another node get no lock.
+// goalLate is a margin on top of Takeover. Within their sum the others have to lock the keys of a
+// dead node again. The workers of another node must not go without any new lock for longer.
 const goalLate = 500 * time.Millisecond
 
 // outcome is the result of a harm to one number of nodes.

@@ -88,7 +88,7 @@ func (f OptionFunc) Apply(mutex *Mutex) { f(mutex) }
 // A DelayFunc returns the time between two tries. tries is the number of those that were made.
 type DelayFunc func(tries int) time.Duration
 
-// WithExpiry sets the time until Until. Default: 8 s.
+// WithExpiry sets how far ahead the time of Until is. Default: 8 s.
 func WithExpiry(expiry time.Duration) Option {
 	return OptionFunc(func(m *Mutex) { m.expiry = expiry })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/takes"
 )
 
-// A Section is as adaptertest.Fixture.Section.
+// A Section does the same as adaptertest.Fixture.Section.
 type Section func(t *testing.T, c *coord.Coordinator, key string, section func(ctx context.Context) error) error
 
 // Run checks an adapter that locks. It starts the test binary again for the test that calls it. So

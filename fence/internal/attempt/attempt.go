@@ -57,7 +57,7 @@ const (
 	Unknown // the answer to the commit is missing
 )
 
-// Tries is the limit for begins of a transaction.
+// Tries is how often a transaction is begun at most.
 const Tries = 10
 
 // Run locks the key and calls once, which begins a transaction and ends it. It does so again if
