@@ -76,7 +76,7 @@ const (
 	PassWhole     = true // also rows that were written a moment ago: it may have been a deposed server that wrote them (E3)
 	PassOld       = true // and no server has taken over a moment ago (E3)
 	PassAdopts    = true // and holds that rest on an owner have rows (E3)
-	PassWaits     = true // and when its announced deadlines for holds that it has no longer have passed (E3)
+	PassWaits     = true // and when its announced deadlines, at epochs that it has given up, have passed (E3)
 	Newcomer      = true // a session that is opened in Grace of the table takes nothing while a deposed server may answer (E6)
 
 	// Of observers, circles of callers, and fairness.
