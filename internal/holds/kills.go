@@ -72,6 +72,7 @@ type outcome struct {
 	wait   time.Duration   // the longest wait of a worker of the others
 	pause  time.Duration   // the longest time in which no worker of a node got a lock
 	lost   uint64          // locks of others
+	failed uint64          // locks that workers of others asked for
 	held   int
 	own    uint64 // locks of nodes that lived on
 	had    int
@@ -85,8 +86,8 @@ type outcome struct {
 // each harm. It reports whether all goals were reached.
 func (s killing) run(ctx context.Context, out io.Writer, sizes, by string) (good bool, err error) {
 	fmt.Fprintf(out, "| nodes | what happens to them | key locked again: p50 | p99 | longest | longest of a time: p50 | p99 | longest wait of a worker "+
-		"| longest pause of a node | lost by others | lost by themselves | locks at Redis | calls meanwhile, of a node per second |\n")
-	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		"| longest pause of a node | failed | lost by others | lost by themselves | locks at Redis | calls meanwhile, of a node per second |\n")
+	fmt.Fprintf(out, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	good = true
 	for name := range strings.SplitSeq(by, ",") {
 		i := slices.IndexFunc(harms, func(h harm) bool { return h.name == name })
@@ -126,10 +127,10 @@ func (s killing) tell(out io.Writer, o outcome) bool {
 		of = fmt.Sprint(of, ", ", s.Die, " at once")
 	}
 	sec := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
-		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.lost, o.held, own, 100*share(o.granted), o.rates())
+	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
+		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.failed, o.lost, o.held, own, 100*share(o.granted), o.rates())
 	limit := s.promise() + goalLate
-	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.lost == 0
+	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.failed+o.lost == 0
 }
 
 // rates lists how many calls of each kind a node made per second.
@@ -293,6 +294,10 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 		for path, g := range w.Granted {
 			o.granted[path] += g
 		}
+		if w.Errors > 0 {
+			fmt.Fprintf(os.Stderr, "%s: %d locks failed at %s; one: %s\n", s.By.what, w.Errors, n.name, w.Trouble)
+		}
+		o.failed += w.Errors
 		o.wait = max(o.wait, time.Duration(w.Wait*float64(time.Millisecond)))
 		o.pause = max(o.pause, time.Duration(w.Pause*float64(time.Millisecond)))
 	}

@@ -76,6 +76,7 @@ type report struct {
 
 	Granted map[string]uint64 // passage, as the fields below: since the last time
 	Errors  uint64            // of workers
+	Trouble string            // the first of them
 	Tenures []tenure
 }
 
@@ -198,7 +199,7 @@ func (n *node) passage(r *report) {
 		r.Granted[path] = g - n.told[path]
 	}
 	n.told = all
-	r.Errors = n.load.failed.Swap(0)
+	r.Errors, r.Trouble = n.load.errors()
 	r.Wait, r.Pause = n.load.worst()
 	if n.seen != nil {
 		r.Tenures = n.seen.take()

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -41,6 +43,9 @@ type passage struct {
 func (p *passage) add(r report) {
 	for path, n := range r.Granted {
 		p.granted[path] += n
+	}
+	if r.Errors > 0 {
+		fmt.Fprintf(os.Stderr, "%d locks failed; one: %s\n", r.Errors, r.Trouble)
 	}
 	p.failed += r.Errors
 	p.wait = max(p.wait, time.Duration(r.Wait*float64(time.Millisecond)))

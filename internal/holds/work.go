@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
@@ -16,13 +15,13 @@ import (
 
 // load is the waits of a node's workers since it was last asked for.
 type load struct {
-	mu    sync.Mutex    // protects the fields below
-	wait  time.Duration // the longest that ended
-	begun map[int]time.Time
-	last  time.Time     // when a worker got a lock
-	pause time.Duration // the longest time without
-
-	failed atomic.Uint64 // locks, other than for the end of the node
+	mu      sync.Mutex    // protects the fields below
+	wait    time.Duration // the longest that ended
+	begun   map[int]time.Time
+	last    time.Time     // when a worker got a lock
+	pause   time.Duration // the longest time without
+	failed  uint64        // locks, other than for the end of the node
+	trouble string        // the first of their errors
 }
 
 func workKey(i int) string { return fmt.Sprint("work/", i) }
@@ -37,12 +36,9 @@ func (n *node) work(ctx context.Context, keys, workers int) {
 			for ctx.Err() == nil {
 				l.begin(w)
 				lock, err := n.c.Lock(ctx, workKey(rand.IntN(keys)))
-				l.end(w)
-				switch {
-				case errors.Is(err, coord.ErrClosed):
+				l.end(w, err)
+				if errors.Is(err, coord.ErrClosed) {
 					return
-				case err != nil:
-					l.failed.Add(1)
 				}
 				time.Sleep(time.Millisecond)
 				if err == nil {
@@ -59,9 +55,14 @@ func (l *load) begin(worker int) {
 	l.begun[worker] = time.Now()
 }
 
-func (l *load) end(worker int) {
+func (l *load) end(worker int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil && !errors.Is(err, coord.ErrClosed) {
+		if l.failed++; l.failed == 1 {
+			l.trouble = err.Error()
+		}
+	}
 	now := time.Now()
 	l.wait = max(l.wait, now.Sub(l.begun[worker]))
 	l.pause, l.last = max(l.pause, now.Sub(l.last)), now
@@ -80,6 +81,15 @@ func (l *load) worst() (wait, pause float64) {
 	wait, pause = ms(l.wait), ms(max(l.pause, now.Sub(l.last)))
 	l.wait, l.pause, l.last = 0, 0, now
 	return wait, pause
+}
+
+// errors returns the number of failed locks, and the first error of them, and begins anew.
+func (l *load) errors() (failed uint64, trouble string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failed, trouble = l.failed, l.trouble
+	l.failed, l.trouble = 0, ""
+	return failed, trouble
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
