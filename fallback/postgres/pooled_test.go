@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -167,7 +168,7 @@ func (c *renumbered) Read(b []byte) (int, error) {
 		case 'Z': // ReadyForQuery
 			c.greeted = true
 		}
-		c.read = append(head, body...)
+		c.read = slices.Concat(head, body)
 	}
 	if len(c.read) > 0 {
 		n := copy(b, c.read)
@@ -246,7 +247,7 @@ func searchPathOfAnotherClient(t *testing.T, s *server) {
 	}
 	each, before := s.config("app"), s.config("app")
 	each.PrepareConn = func(ctx context.Context, c *pgx.Conn) (bool, error) { return true, set(ctx, c.PgConn()) }
-	before.BeforeAcquire = func(ctx context.Context, c *pgx.Conn) bool { return set(ctx, c.PgConn()) == nil }
+	before.BeforeAcquire = func(ctx context.Context, c *pgx.Conn) bool { return set(ctx, c.PgConn()) == nil } //nolint:staticcheck // configs have it yet
 	for _, hooked := range []*pgxpool.Config{each, before} {
 		if a := lock(t, attach(t, postgres.New(hooked, mute(""))), alice); a.Verdict != fallback.Held || a.Holder.Identity != bob {
 			t.Errorf("with a search_path that is set before each use: %+v", a)

@@ -75,7 +75,7 @@ func TestRelease_EachModuleCanBeRequired(t *testing.T) {
 		}
 		bin := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Dir, cmd.Env = t.TempDir(), append(env, "GOBIN="+bin)
+		cmd.Dir, cmd.Env = t.TempDir(), slices.Concat(env, []string{"GOBIN=" + bin})
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go install: %v\n%s", err, out[max(0, len(out)-1000):])
 		}
