@@ -19,8 +19,9 @@
 //     primary may be cut off together with a process. It goes on acknowledging while another one is
 //     promoted, and a key has two holders.
 //   - A process that stands still for longer than the lease, and goes on, may write before it has
-//     noticed that its lock is lost. It may even have nil of [Lock.Unlock]. So do not trust nil: let the
-//     resource refuse a token ([Lock.Fence]) that is lower than the highest it has seen.
+//     noticed that its lock is lost. It may even have got nil from [Lock.Unlock]. So do not trust
+//     nil: let the resource refuse a token ([Lock.Fence]) that is lower than the highest it has
+//     seen.
 //   - Any process of the namespace may take a lock from its holder (Coordinator.Break), and have a node
 //     give its partitions away (Coordinator.DrainNode). With More.Unbreakable a process refuses both.
 package holdfast

@@ -33,7 +33,8 @@ func (c *Coordinator) Break(ctx context.Context, key string, token Fence, reason
 	return c.breakLock(ctx, &info, key, token, reason)
 }
 
-// Break is [Coordinator.Break] of permits that a caller has, by the token that Inspect tells.
+// Break is [Coordinator.Break] of a block of permits, by its token in [KeyInfo].Shared: all callers
+// of that process with permits of the block lose them.
 func (s *Semaphore) Break(ctx context.Context, token Fence, reason string) error {
 	info, err := s.Inspect(ctx)
 	if err != nil {

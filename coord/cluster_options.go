@@ -89,7 +89,7 @@ type Cluster struct {
 	// locks, where it is SessionTTL - Margin at most otherwise. All nodes must have the same one;
 	// those with another one do not guard each other, and end with SessionTTL. Less than
 	// SessionTTL, at least 100 ms. Default 3 s, and off where SessionTTL is no longer than that.
-	// Negative: off, a dead process is missed after SessionTTL.
+	// Negative: off, a dead process is found dead after SessionTTL.
 	Takeover time.Duration
 
 	// Debounce is how long the membership has to be unchanged before partitions change hands;

@@ -10,9 +10,9 @@ import (
 )
 
 // Downgrade makes the lock one for reading: l is unlocked, and no caller can write in between.
-// Readers that came before any writer that waits are let in. Those behind one wait for it, and it
-// waits for the ReadLock: so do not wait for them with that. Downgrade asks the grantor, which is
-// the key's owner or the arbiter, and waits for the answer until ctx ends.
+// Readers that came before any waiting writer are let in. Readers behind one wait for that writer,
+// which waits for the ReadLock: so do not wait for them with that. Downgrade asks the grantor,
+// which is the key's owner or the arbiter, and waits for the answer until ctx ends.
 //
 // The ReadLock is as one of [Coordinator.RLock]: it has a token above that of l, and has to be
 // unlocked. The contexts of l end with [ErrUnlocked] as their cause, and Do's Unlock of l does

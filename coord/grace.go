@@ -111,8 +111,9 @@ func (c *Coordinator) silence() time.Duration {
 
 // settles returns how long the server before may still answer: until a partition's Grace is delta
 // and M old, as the server's clock may have made a step of M. left is the rest of that Grace. The
-// result is not above 0 after that time, and outside of Grace. This process needs the shortest
-// Grace that another one may have begun, also while the namespace's is changed ([fallback.Terms]).
+// result is not above 0 after that time, and outside of Grace. Grace's age is reckoned with this
+// process's own option: no other one has begun a shorter Grace, also while the namespace's is
+// changed ([fallback.Terms]).
 func (c *Coordinator) settles(left time.Duration) time.Duration {
 	if left == 0 {
 		return 0

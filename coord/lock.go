@@ -206,8 +206,8 @@ func (c *Coordinator) noteGranted(p *partition, l Lock, path Path, waited time.D
 func (l Lock) Key() string { return l.key }
 
 // Fence returns the lock's fencing token. It is larger than that of every earlier lock of the key,
-// by any process: also if the arbiter failed over or lost its data in between. It is less than 2^63
-// until the year 2068.
+// by any process: also if the arbiter failed over or lost its data in between, unless its clock was
+// set back as well. It is less than 2^63 until the year 2068.
 func (l Lock) Fence() Fence { return Fence(l.fence) }
 
 // is reports whether two locks are the same one. Comparing them by == compares the contexts of

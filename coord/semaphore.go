@@ -58,8 +58,8 @@ const semaphorePrefix = "\x00"
 // Options.Handoff.Linger if that is longer. Stats, Trace and the log tell of blocks, not of each
 // caller. The permits of a process that crashed are free when its session is dead.
 //
-// All processes have to know of blocks: one of an older version of this module gives back permits
-// that are not used only with the last ones of its block that are.
+// All processes have to know of blocks: one of an older version of this module keeps the
+// unused permits of a block until its last used ones are released.
 func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	s := &Semaphore{c: c, key: key, err: validateOwn(key)}
 	if s.err == nil && fallback.IsName(semaphorePrefix+key) {

@@ -52,15 +52,17 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 }
 
 // Fence returns the token of the term. It is larger than that of every earlier term of the
-// election, in any process. A failover of the arbiter, or a loss of its data, does not change that.
-// A resource that keeps the highest token it has seen refuses a leader of an earlier term by it.
+// election, in any process. A failover of the arbiter, or a loss of its data, does not change that,
+// unless its clock was set back as well. A resource that keeps the highest token it has seen
+// refuses a leader of an earlier term by it.
 func (t *Term) Fence() coord.Fence { return t.lock.Fence() }
 
 // Context returns a context that lasts as long as the term. Its cause is [coord.ErrUnlocked] after
 // Resign, and Is [coord.ErrLost] if the term was lost. It ends by the clock of this process, at the
 // latest coord.Options.SessionTTL - Margin after this process sent the last renewal that the
-// arbiter acknowledged. In a cluster it ends before coord.Cluster.Takeover is over, by the share of
-// it that Margin has of SessionTTL (0.3 s). The arbiter lets another candidate in so much later at
+// arbiter acknowledged. In a cluster it may end earlier, if this process's guardians do not answer:
+// 0.3 s before their last promises, of coord.Cluster.Takeover each, are over. That is the share of
+// Takeover that Margin has of SessionTTL. The arbiter lets another candidate in so much later at
 // the earliest: Margin, or those 0.3 s. The context has the values of the ctx that Campaign was
 // called with.
 func (t *Term) Context() context.Context { return t.lock.Context() }
@@ -85,9 +87,9 @@ func (t *Term) Publish(ctx context.Context, value string) error {
 	return t.put(ctx, false)
 }
 
-// Resign ends the term. The lock is free at once, whatever the network does. Then Resign tells the
-// observers that there is no leader, until ctx ends at most. The leader's work has to have ended
-// before: Run sees to that.
+// Resign ends the term. It gives the lock back, and does not wait for the network for that. Then
+// Resign tells the observers that there is no leader, until ctx ends at most. The leader's work has
+// to have ended before: Run sees to that.
 //
 // Errors: [coord.ErrUnlocked] if the term was over by an earlier call; one that Is [coord.ErrLost]
 // if it was lost.

@@ -17,8 +17,9 @@ const Header = "Holdfast-Fence"
 // That is a lock of [coord.Coordinator.Do], [coord.Lock.Context] or the handlers of package
 // middleware. If that lock was lost, the request is not sent, and the error Is [coord.ErrLost]. One
 // that was unlocked does not count, as of a handler that unlocks early: the next one further out
-// does. Other requests are sent as they are. After a lock for reading is over, none is sent. A nil
-// base is [http.DefaultTransport].
+// does. If it is one for reading, no token is sent; once it is over the request is not sent, and
+// the error is its cause. Other requests are sent as they are. A nil base is
+// [http.DefaultTransport].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -14,8 +14,8 @@ import (
 
 // An Inbox is a table of the IDs of executed work: messages of a queue, or jobs. An ID goes into it
 // in the transaction that does the work. So the work is done exactly once, however often its
-// message is delivered, and whatever dies in between: there is no unknown outcome. Its methods are
-// safe for concurrent use.
+// message is delivered, and whatever dies in between. A call that ends with [ErrUnknown] may be
+// made again: the ID tells the outcome. Its methods are safe for concurrent use.
 type Inbox struct {
 	// Dialect is that of the database. It must be set.
 	Dialect Dialect
@@ -117,8 +117,8 @@ func (b Inbox) insert(ctx context.Context, tx Tx, id string, now int64) (isNew b
 }
 
 // Once calls fn in a transaction that has the ID, and commits; it returns nil if this was done, now
-// or before. Calls with the same ID in other processes wait for its lock, "inbox/" and the ID. This
-// saves the database transactions that wait for each other.
+// or before. Calls with the same ID in other processes wait for its lock, "inbox/" and the ID. So
+// no transactions wait for each other in the database.
 //
 // After an error nothing was written, unless that Is [ErrUnknown]; the call may be made again in
 // either case. A transaction that is not known to have been committed is looked for by its ID. So

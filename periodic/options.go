@@ -20,8 +20,8 @@ type Options struct {
 	Late time.Duration
 
 	// Again runs a tick again if its process crashed, or lost the lock, before the job had ended.
-	// So it runs at least once, where it runs at most once by default. The function must be safe to
-	// repeat.
+	// It does not if the next tick is due. So a tick may run twice, where it runs at most once by
+	// default. The function must be safe to repeat.
 	Again bool
 
 	// MaxSkew is how far the clocks of the processes may differ: a tick may be early or late by

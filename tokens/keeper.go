@@ -1,6 +1,7 @@
 // Package tokens keeps the OAuth 2.0 tokens of many accounts for many processes: each token is
 // refreshed once, by one of them. A rotated refresh token is stored before any caller uses the
-// access token that came with it. No refresh token is sent twice.
+// access token that came with it. No refresh token that the provider may have spent is sent again,
+// unless [Options.ReplayInDoubt] permits it.
 //
 // Providers that rotate refresh tokens take a used one for stolen, and revoke everything that was
 // issued since: two processes that refresh at the same time, or one that crashes between the

@@ -48,7 +48,7 @@ const (
 	Resumed    = true // a guardian that stood still does not vote at once (G5)
 	Silenced   = true // a set of guardians counts until a deposed server is silent (G7)
 	LeaseLeft  = true // and a server that has just taken over renews a lease only if delta of it is left (rule 3)
-	RowLate    = true // nor does the next one confirm a row for an owner's word (rule 7)
+	RowLate    = true // and it confirms no row of a hold that rests on an owner's word (rule 7)
 	Modes      = true // a hold is granted beside those only that its mode lets it stand beside (I1)
 	Downgrades = true // a reader stands beside a hold that its session has (I1)
 	Blocks     = true // holds of different blocks of permits are counted together (I1)

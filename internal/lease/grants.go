@@ -20,7 +20,7 @@ type grants struct {
 	recalled time.Time
 	asked    time.Time  // whether the holder has the hold
 	granted  Moment     // when this node gave it the key
-	alone    time.Time  // since then there has been no stream to it
+	alone    time.Time  // since then the holder counts as out of reach, without a link (aloneSince)
 	queue    []claimant // nodes that wait, in order of arrival, each once
 	group    *group     // of the key, if it is wanted in several modes
 	mode     fallback.Mode
@@ -194,7 +194,7 @@ func (p *Partition) grantNext(k *Key, now time.Time, fx *Effects) {
 }
 
 // grantFirst gives a key that no node has to the first one that waits. It reports false if that one
-// is gone.
+// is gone, or has too little time left to get a row (Config.Least).
 func (p *Partition) grantFirst(k *Key, now time.Time, fx *Effects) bool {
 	c := k.others.queue[0]
 	k.others.queue = slices.Delete(k.others.queue, 0, 1) // few wait: each node once

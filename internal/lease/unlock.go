@@ -20,8 +20,8 @@ import (
 
 // EndOwn is Unlock in the usual case of an owner. It needs no clock, for nothing is granted: a lock
 // that is as short as most, without a request for its context, would pay half as much again for it.
-// One in 64 takes the long way, to be measured; and so does the last turn after a Pass, as finish
-// reads the clock for how long it ran.
+// One in 64 takes the long way, to be measured. The last turn after a Pass takes it, too: when that
+// began was not noted (Unmeasured), so nothing is measured then.
 func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 	k := t.key
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||

@@ -71,8 +71,8 @@ func NewSession(id string, expires time.Time) *Session {
 	return s
 }
 
-// Deadline returns when the session expires: the send time of the last renewal that was
-// acknowledged, + T - M.
+// Deadline returns when the session expires: T - M after the sending of the last renewal that was
+// acknowledged. With guardians it is earlier if their promises pass before that (G3).
 func (s *Session) Deadline() time.Time { return *s.expires.Load() }
 
 // Extend sets the deadline.
