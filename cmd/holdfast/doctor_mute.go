@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/peer"
 )
 
@@ -24,6 +25,34 @@ const (
 // isStranger reports whether one side was refused as the other one does not find it at the arbiter.
 func isStranger(refused string) bool {
 	return strings.Contains(refused, stranger) || strings.Contains(refused, noSessionOf)
+}
+
+// noStream ends the error of a node that is not reached, while the reason is not known.
+const noStream = "there is no stream to it"
+
+// refusals is for how long a reason may take: a node that does not reach the arbiter refuses this
+// command when its own question about it has failed.
+const refusals = 2 * time.Second
+
+// askAgain asks nodes again that are not reached for a reason that is not known yet.
+func askAgain(ctx context.Context, c *coord.Coordinator, all []nodeView) {
+	for until := time.Now().Add(refusals); time.Now().Before(until); {
+		open := false
+		for i := range all {
+			if n := &all[i]; strings.HasSuffix(n.Error, noStream) {
+				n.ask(ctx, c)
+				open = open || strings.HasSuffix(n.Error, noStream)
+			}
+		}
+		if !open {
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // mute tells why a node does not answer that has a session.

@@ -55,6 +55,7 @@ func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
 
 func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	all := nodes(ctx, c)
+	askAgain(ctx, c, all)
 	processes, err := c.Processes(ctx) // after that, so that it has each session that a node has heard of
 	if err != nil {
 		d.fail("processes", "see what is said of the arbiter", "%v", err)

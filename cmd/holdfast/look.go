@@ -242,17 +242,21 @@ func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 	var work sync.WaitGroup
 	for i, n := range listed {
 		all[i].NodeInfo = n
-		work.Go(func() {
-			r, err := c.Report(ctx, n.ID)
-			if err != nil {
-				all[i].Error, all[i].err = err.Error(), err
-				return
-			}
-			all[i].Report = &r
-		})
+		work.Go(func() { all[i].ask(ctx, c) })
 	}
 	work.Wait()
 	return all
+}
+
+// ask asks the node.
+func (n *nodeView) ask(ctx context.Context, c *coord.Coordinator) {
+	n.Report, n.Error, n.err = nil, "", nil
+	r, err := c.Report(ctx, n.ID)
+	if err != nil {
+		n.Error, n.err = err.Error(), err
+		return
+	}
+	n.Report = &r
 }
 
 func nodesCommand(s *settings) *cobra.Command {
