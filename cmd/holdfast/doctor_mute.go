@@ -36,17 +36,8 @@ const refusals = 2 * time.Second
 
 // askAgain asks nodes again that are not reached for a reason that is not known yet.
 func askAgain(ctx context.Context, c *coord.Coordinator, all []nodeView) {
-	for until := time.Now().Add(refusals); time.Now().Before(until); {
-		open := false
-		for i := range all {
-			if n := &all[i]; strings.HasSuffix(n.Error, noStream) {
-				n.ask(ctx, c)
-				open = open || strings.HasSuffix(n.Error, noStream)
-			}
-		}
-		if !open {
-			return
-		}
+	open := func(n *nodeView) bool { return strings.HasSuffix(n.Error, noStream) }
+	for until := time.Now().Add(refusals); time.Now().Before(until) && askThese(ctx, c, all, open); {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():

@@ -134,6 +134,14 @@ func TestDoctor_WhatHoldsAKey(t *testing.T) {
 	}
 }
 
+// Package coord ends so the error of a node without a stream, for a reason that is not known.
+func TestDoctor_KnowsThatThereIsNoStream(t *testing.T) {
+	anna := newNamespace(t).node("anna")
+	if _, err := anna.Report(t.Context(), "berta"); err == nil || !strings.HasSuffix(err.Error(), noStream) {
+		t.Errorf("%v does not end with %q", err, noStream)
+	}
+}
+
 // A node that does not reach the arbiter is told as such, from the moment on and until all is well
 // again: neither keys nor ports are the cause.
 func TestDoctor_ANodeThatDoesNotReachTheArbiter(t *testing.T) {

@@ -239,13 +239,24 @@ type nodeView struct {
 func nodes(ctx context.Context, c *coord.Coordinator) []nodeView {
 	listed := c.Nodes()
 	all := make([]nodeView, len(listed))
-	var work sync.WaitGroup
 	for i, n := range listed {
 		all[i].NodeInfo = n
-		work.Go(func() { all[i].ask(ctx, c) })
+	}
+	askThese(ctx, c, all, func(*nodeView) bool { return true })
+	return all
+}
+
+// askThese asks some nodes at the same time, and reports whether there are any.
+func askThese(ctx context.Context, c *coord.Coordinator, all []nodeView, these func(*nodeView) bool) (some bool) {
+	var work sync.WaitGroup
+	for i := range all {
+		if n := &all[i]; these(n) {
+			some = true
+			work.Go(func() { n.ask(ctx, c) })
+		}
 	}
 	work.Wait()
-	return all
+	return some
 }
 
 // ask asks the node.

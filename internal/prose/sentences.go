@@ -25,6 +25,7 @@ var (
 	sentence = regexp.MustCompile(`[.:;!?]['")\]]*\s+`)
 	quoted   = regexp.MustCompile("`[^`]*`" + `|"[^"]*"`)
 	target   = regexp.MustCompile(`\]\([^)]*\)`)
+	item     = regexp.MustCompile(`^\s*(?:[-*]|\d+\.|[A-Z]\d\.) `)
 )
 
 // count adds the sentences of a paragraph.
@@ -90,7 +91,6 @@ func Document(file string) (x Sentences, err error) {
 		return x, err
 	}
 	code := false
-	item := regexp.MustCompile(`^\s*(?:[-*]|\d+\.|[A-Z]\d\.) `)
 	plain := target.ReplaceAllString(string(text), "]")
 	var b strings.Builder
 	for line := range strings.Lines(plain) { // an item is a paragraph
