@@ -17,6 +17,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
@@ -28,6 +29,10 @@ import (
 )
 
 // dial returns a client of the Redis server that a URL names. It does no I/O.
+// noNotices has a connection not ask for notices of maintenance: a command is over before there is
+// one, and at a slow server each question takes its time.
+var noNotices = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+
 func dial(u url.URL) (redis.UniversalClient, error) {
 	scheme, kind, _ := strings.Cut(u.Scheme, "+")
 	u.Scheme = scheme
@@ -37,14 +42,14 @@ func dial(u url.URL) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--url: %w", err)
 		}
-		o.ContextTimeoutEnabled, o.MaxRetries = true, 1
+		o.ContextTimeoutEnabled, o.MaxRetries, o.MaintNotificationsConfig = true, 1, noNotices
 		return redis.NewClient(o), nil
 	case "cluster":
 		o, err := redis.ParseClusterURL(u.String())
 		if err != nil {
 			return nil, fmt.Errorf("--url: %w", err)
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.MaintNotificationsConfig = true, noNotices
 		return redis.NewClusterClient(o), nil
 	case "sentinel":
 		o, err := redis.ParseFailoverURL(u.String())
@@ -253,6 +258,13 @@ func (s *settings) sharedKeys() (*coord.Cluster, error) {
 	return &coord.Cluster{PeerKeys: all}, nil
 }
 
+// callTimeout is for how long one call of the arbiter or of a node may take. A call of the arbiter
+// may be two trips to the server and a new connection, so a slow server needs more than the
+// default.
+func (s *settings) callTimeout() time.Duration {
+	return min(max(s.timeout/4, time.Second), 5*time.Second)
+}
+
 // observe starts an observer. done ends it.
 func (s *settings) observe(ctx context.Context) (c *coord.Coordinator, done func(), err error) {
 	a, err := s.arbiter()
@@ -265,7 +277,7 @@ func (s *settings) observe(ctx context.Context) (c *coord.Coordinator, done func
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	c, err = coord.New(ctx, a.Arbiter, &coord.Options{Namespace: s.namespace, Name: s.name, Observe: true, Cluster: cluster})
+	c, err = coord.New(ctx, a.Arbiter, &coord.Options{Namespace: s.namespace, Name: s.name, Observe: true, CallTimeout: s.callTimeout(), Cluster: cluster})
 	if err != nil {
 		_ = a.close()
 		return nil, nil, s.explain(err)

@@ -113,8 +113,11 @@ func (d *doctor) processes(ctx context.Context) {
 	c, done, err := d.observe(ctx)
 	if err != nil {
 		do := "do what the error says"
-		if strings.Contains(err.Error(), "NOPERM") {
+		switch {
+		case strings.Contains(err.Error(), "NOPERM"):
 			do = "let this user write to the namespace's keys: README has the ACL"
+		case errors.Is(err, context.DeadlineExceeded):
+			do = "where the arbiter is slow, give this command more time: --timeout 1m"
 		}
 		d.fail("observer", do, "%v", err)
 		return

@@ -108,7 +108,7 @@ func newRoot() *cobra.Command {
 	f.StringVarP(&s.namespace, "namespace", "N", env("HOLDFAST_NAMESPACE", "holdfast"), "coord.Options.Namespace of the application (HOLDFAST_NAMESPACE)")
 	f.StringVar(&s.name, "name", env("HOLDFAST_NAME", defaultName()), "what the nodes' logs call this process (HOLDFAST_NAME)")
 	f.BoolVar(&s.json, "json", false, "print JSON")
-	f.DurationVar(&s.timeout, "timeout", 10*time.Second, "for how long to try")
+	f.DurationVar(&s.timeout, "timeout", 10*time.Second, "for how long to try; a call of the arbiter or of a node may take a quarter of it, 1 s to 5 s")
 	f.IntVar(&s.replicas, "replicas", 0, "redisarbiter.Options.Replicas of the application")
 	f.IntVar(&s.allReplicas, "all-replicas", 0, "redisarbiter.Options.AllReplicas of the application")
 	f.StringVar(&s.cert, "peer-cert", "", "certificate, where the nodes have Cluster.PeerTLS")
