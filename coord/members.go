@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/unfound"
 	"github.com/holdfast-go/holdfast/peer"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -318,7 +319,7 @@ func (m *members) leaves(node string) bool {
 	return !known
 }
 
-var errUnlisted = errors.New("the arbiter lists no session of it: it may have just started, or uses another server or a copy of the data")
+var errUnlisted = errors.New(unfound.NoSession + ": it may have just started, or uses another server or a copy of the data")
 
 // verify reports, as an error, that the other side of a connection is not the node that it claims
 // to be. If the lists so far do not settle that, it waits for one answer of the arbiter's.

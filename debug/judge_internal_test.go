@@ -43,6 +43,11 @@ func TestJudge(t *testing.T) {
 			coord.NodeReport{Nodes: []coord.NodeInfo{{Name: "berta", Refused: "none of the shared keys"}}},
 		},
 		{
+			"a node with another arbiter", "Node berta does not find node anna at its arbiter, and refuses it. If that lasts, berta does not reach the arbiter, or uses another one: " +
+				`peer: refused by the other side: "not a member"`, Overview{},
+			coord.NodeReport{Nodes: []coord.NodeInfo{{Name: "berta", Refused: `peer: refused by the other side: "not a member"`}}},
+		},
+		{
 			"a hot key", `Key "sku" is hot: 50 callers wait for it.`, Overview{Taken: []coord.KeySummary{hot}, Waited: []coord.KeySummary{hot}},
 			coord.NodeReport{},
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/logs"
+	"github.com/holdfast-go/holdfast/internal/unfound"
 )
 
 // An Overview is the content of the page, and its JSON.
@@ -195,7 +196,12 @@ func (o *Overview) judge(long time.Duration) {
 			say("Node ", n.Name, ": ", text)
 		}
 		for _, m := range r.Nodes {
-			if m.Refused != "" {
+			switch {
+			case unfound.Is(m.Refused):
+				one, other := unfound.By(n.Name, m.Name, m.Refused)
+				say("Node ", one, " does not find node ", other, " at its arbiter, and refuses it. If that lasts, ", one,
+					" does not reach the arbiter, or uses another one: ", m.Refused)
+			case m.Refused != "":
 				say("Node ", n.Name, " and node ", m.Name, " refuse each other: ", m.Refused)
 			}
 		}

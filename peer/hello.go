@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/holdfast-go/holdfast/internal/unfound"
 )
 
 // The handshake's messages: a type, two bytes of length, and a body. Before the first of each side
@@ -144,7 +146,7 @@ func unproven() []byte { return append([]byte(magic), 0, 0) }
 var errUnproven = errors.New("peer: a refusal before proof")
 
 // stranger is the text of all refusals before proof.
-const stranger = "not a member"
+const stranger = unfound.Stranger
 
 func appendMessage(b []byte, kind byte, body []byte) []byte {
 	b = append(b, kind)

@@ -13,19 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unfound"
 	"github.com/holdfast-go/holdfast/peer"
 )
-
-// A node's refusal of another one whose session it does not find, and a text in its own error then.
-const (
-	stranger    = `"not a member"`
-	noSessionOf = "the arbiter lists no session of it"
-)
-
-// isStranger reports whether one side was refused as the other one does not find it at the arbiter.
-func isStranger(refused string) bool {
-	return strings.Contains(refused, stranger) || strings.Contains(refused, noSessionOf)
-}
 
 // noStream ends the error of a node that is not reached, while the reason is not known.
 const noStream = "there is no stream to it"
@@ -54,7 +44,7 @@ func (d *doctor) mute(ctx context.Context, n *nodeView) {
 		d.fail(what, "give all nodes the same Cluster.PeerKeys, and this command by --peer-keys; if all nodes say so, it is this command that has another",
 			"it has another key in Cluster.PeerKeys than this command: %s", n.Error)
 		return
-	case isStranger(n.Error):
+	case unfound.Is(n.Error):
 		d.fail(what, "it does not reach the arbiter, or uses another one, such as a copy of the data: look at its log, at the arbiter's address there, and at the network from there to it. "+
 			"Or it is asked by many commands and pages already",
 			"it has a session, and does not find this command at its arbiter: %s", n.Error)

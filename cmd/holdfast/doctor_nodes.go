@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/unfound"
 )
 
 func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
@@ -155,11 +156,8 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 		case m.Self:
 		case m.Linked:
 			linked++
-		case isStranger(m.Refused):
-			one, other := m.Name, n.Name
-			if strings.Contains(m.Refused, noSessionOf) {
-				one, other = other, one
-			}
+		case unfound.Is(m.Refused):
+			one, other := unfound.By(n.Name, m.Name, m.Refused)
 			d.warn(what, fmt.Sprintf("wait a few seconds, as after an outage; if it lasts, %s does not reach the arbiter, or uses another one, such as a copy of the data: "+
 				"look at its log, and at the arbiter's address there", one), "%s does not find %s at its arbiter, and refuses it: %s", one, other, m.Refused)
 			bad = true
