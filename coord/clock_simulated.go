@@ -4,6 +4,7 @@ package coord
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/wire"
@@ -31,50 +32,60 @@ func readHash(key string) uint64 { return hash(key) }
 // idle then, as testing/synctest sees them, so that time goes on. Its place in the order is
 // checked.
 type mutex[R ranked] struct {
-	mu      sync.Mutex // protects the fields below
-	locked  bool
-	waiting []chan struct{} // it is handed over to the first
-	watched uint64          // the goroutine that holds it, if lockOrder watches that; 0: it does not
+	state   atomic.Uint32 // free, taken or wanted
+	watched uint64        // its holder's: the goroutine, if lockOrder watches that; 0: it does not
+
+	mu      sync.Mutex // protects waiting
+	waiting []chan struct{}
 }
+
+const (
+	free   = iota
+	taken  // and no goroutine waits for it
+	wanted // it is handed over to the first that waits
+)
 
 func (m *mutex[R]) Lock() {
 	var r R
 	watch := order.locking(r.rank())
-	m.mu.Lock()
-	if m.locked {
-		turn := make(chan struct{})
-		m.waiting = append(m.waiting, turn)
-		m.mu.Unlock()
-		<-turn
-		m.mu.Lock()
+	if !m.state.CompareAndSwap(free, taken) {
+		m.wait()
 	}
-	m.locked = true
 	if watch {
 		m.watched = order.locked(r.rank())
 	}
-	m.mu.Unlock()
 }
 
-func (m *mutex[R]) TryLock() bool {
+// wait is Lock of a mutex that was not free.
+func (m *mutex[R]) wait() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.locked {
-		return false
+	for !m.state.CompareAndSwap(taken, wanted) && m.state.Load() != wanted {
+		if m.state.CompareAndSwap(free, taken) {
+			m.mu.Unlock()
+			return
+		}
 	}
-	m.locked = true
-	return true
+	turn := make(chan struct{})
+	m.waiting = append(m.waiting, turn)
+	m.mu.Unlock()
+	<-turn
 }
+
+func (m *mutex[R]) TryLock() bool { return m.state.CompareAndSwap(free, taken) }
 
 func (m *mutex[R]) Unlock() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.watched != 0 {
 		var r R
 		order.unlocked(m.watched, r.rank())
 		m.watched = 0
 	}
-	if len(m.waiting) == 0 {
-		m.locked = false
+	if m.state.CompareAndSwap(taken, free) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.waiting) == 0 { // its last waiter has it
+		m.state.Store(free)
 		return
 	}
 	close(m.waiting[0])

@@ -369,7 +369,7 @@ func (a *contender) lookAgainIn() time.Duration {
 	switch {
 	case p.c.cluster.route(p.Number()).Known():
 		a.looks++
-		return min(lease.FirstPause*time.Duration(a.looks), o.RetryEvery/2)
+		return lease.Pause(a.looks, o.RetryEvery/2)
 	case silent(p.c.remote.ns):
 		return o.RetryEvery
 	}

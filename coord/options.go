@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -220,7 +221,7 @@ const maxProcessName = 100
 
 // hostName returns the host's name as a Name, with a dash for each character that a Name cannot
 // have.
-func hostName() string {
+var hostName = sync.OnceValue(func() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
 		return "unknown"
@@ -232,7 +233,7 @@ func hostName() string {
 		return r
 	}, name)
 	return name[:min(len(name), maxProcessName)]
-}
+})
 
 // nameless reports whether a Name cannot have the character.
 func nameless(r rune) bool { return r <= ' ' || r > '~' }

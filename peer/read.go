@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -32,9 +33,14 @@ func (s *Stream) run(prev *Stream) {
 	close(s.done)
 }
 
+// readBuffers has those of streams that have ended.
+var readBuffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
+
 // read delivers frames until the stream ends, and returns why.
 func (s *Stream) read() error {
-	buf := make([]byte, readBuffer)
+	b := readBuffers.Get().(*[readBuffer]byte)
+	defer readBuffers.Put(b)
+	buf := b[:]
 	var f Frame
 	n := 0 // buf[:n] is read and not used yet
 	s.endBatch()

@@ -63,8 +63,17 @@ func Place(members []string, partitions int) (*Placement, error) {
 		return p, nil
 	}
 	index := slots(sorted)
-	nodes := make([]consistent.Member, 0, len(sorted))
-	for _, slot := range slices.Sorted(maps.Keys(index)) {
+	p.owners = make([]uint16, partitions)
+	for i, slot := range owners(slices.Sorted(maps.Keys(index)), partitions) {
+		p.owners[i] = index[slot]
+	}
+	return p, nil
+}
+
+// placeSlots returns the owner of each partition, among the members' sorted places on the circle.
+func placeSlots(slots []string, partitions int) []string {
+	nodes := make([]consistent.Member, 0, len(slots))
+	for _, slot := range slots {
 		nodes = append(nodes, member(slot))
 	}
 	// All at once and in order: where two points of the circle coincide the last one wins, so that
@@ -72,11 +81,11 @@ func Place(members []string, partitions int) (*Placement, error) {
 	circle := consistent.New(nodes, consistent.Config{
 		Hasher: hasher{}, PartitionCount: partitions, ReplicationFactor: replication, Load: load,
 	})
-	p.owners = make([]uint16, partitions)
-	for i := range p.owners {
-		p.owners[i] = index[circle.GetPartitionOwner(i).String()]
+	list := make([]string, partitions)
+	for i := range list {
+		list[i] = circle.GetPartitionOwner(i).String()
 	}
-	return p, nil
+	return list
 }
 
 // slots returns the index of each member by its place on the circle: its process's name and the

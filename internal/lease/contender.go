@@ -219,7 +219,7 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 	}
 	if k.moved > 1 && !x.paused { // so many have said so since the key's last turn
 		x.paused = true
-		return min(FirstPause*time.Duration(k.moved-1), p.cfg.RetryEvery/2), false
+		return Pause(int(k.moved)-1, p.cfg.RetryEvery/2), false
 	}
 	p.leaveArbiter(x)
 	if !p.ask(k, l) {
@@ -228,9 +228,17 @@ func (p *Partition) Redirect(x *Contender, l Link, now time.Time, fx *Effects) (
 	return 0, true
 }
 
-// FirstPause is the first wait of a contender for a partition that changes hands. Each further one
-// is longer by as much.
-const FirstPause = 4 * time.Millisecond
+// Pause returns the nth pause, from 1 on, of a contender for a partition that changes hands. As a
+// rule that takes milliseconds. The first 16 are each longer by the first one, and all others by an
+// eighth of the one before: then a pause is an eighth of the time so far. None is longer than most.
+func Pause(n int, most time.Duration) time.Duration {
+	const first, short = 4 * time.Millisecond, 16
+	d := first * time.Duration(min(n, short))
+	for ; n > short && d < most; n-- {
+		d += d / 8
+	}
+	return min(d, most)
+}
 
 // Home is Redirect where the arbiter has named this node. It reports false if the node is to
 // acquire the partition first.

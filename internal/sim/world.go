@@ -325,6 +325,7 @@ func (n *node) startAt(addr string) *start {
 	cluster := &coord.Cluster{
 		Membership: func(o ring.Options) (ring.Membership, error) {
 			o.RediscoverEvery = max(usualSearch, w.t(usualSearch))
+			o.Bind = "127.0.0.1:0" // else the machine is asked for its addresses
 			return membership.StartOn(s.h, o)
 		},
 		Keepalive: w.t(w.cfg.Ping),
