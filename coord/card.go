@@ -102,5 +102,21 @@ func (c *Coordinator) registration() fallback.Registration {
 			k.Takeover = c.opts.takeover()
 		}
 	}
-	return fallback.Registration{TTL: c.opts.SessionTTL, Info: k.encode()}
+	return fallback.Registration{TTL: c.opts.SessionTTL, Info: c.sessions.text(k)}
+}
+
+// told is a card, and its text.
+type told struct {
+	card card
+	text string
+}
+
+// text returns the text of a card, which is the same for each renewal of most processes.
+func (x *sessions) text(k card) string {
+	if last := x.told.Load(); last != nil && last.card == k {
+		return last.text
+	}
+	next := &told{k, k.encode()}
+	x.told.Store(next)
+	return next.text
 }

@@ -34,6 +34,7 @@ func readHash(key string) uint64 { return hash(key) }
 type mutex[R ranked] struct {
 	state   atomic.Uint32 // free, taken or wanted
 	watched uint64        // its holder's: the goroutine, if lockOrder watches that; 0: it does not
+	locks   uint32        // its holder's: see due
 
 	mu      sync.Mutex // protects waiting
 	waiting []chan struct{}
@@ -47,11 +48,11 @@ const (
 
 func (m *mutex[R]) Lock() {
 	var r R
-	watch := order.locking(r.rank())
+	order.locking(r.rank())
 	if !m.state.CompareAndSwap(free, taken) {
 		m.wait()
 	}
-	if watch {
+	if order.due(&m.locks) {
 		m.watched = order.locked(r.rank())
 	}
 }

@@ -14,32 +14,41 @@ import (
 // order checks that mutexes are locked in the order of their ranks.
 var order = lockOrder{every: 2048}
 
-// lockOrder watches one lock in so many. While a goroutine holds a watched mutex, each further one
-// that it locks must have a higher rank. To find out which goroutine runs takes microseconds, so
-// this is done only while a mutex is watched.
+// lockOrder watches one lock in so many, of each mutex. While a goroutine holds a watched mutex,
+// each further one that it locks must have a higher rank. To find out which goroutine runs takes
+// microseconds, so this is done only while a mutex is watched.
 type lockOrder struct {
 	every    uint32
-	count    atomic.Uint32
-	watching atomic.Int32 // mutexes that are watched and held
+	mutexes  atomic.Uint32 // that there have been
+	watching atomic.Int32  // mutexes that are watched and held
 
 	mu   sync.Mutex        // protects held
 	held map[uint64][]rank // by goroutine
 }
 
-// locking is called before a mutex is locked. It reports whether the mutex is to be watched.
-func (o *lockOrder) locking(r rank) bool {
-	if o.watching.Load() > 0 {
-		id := goroutine()
-		o.mu.Lock()
-		for _, outer := range o.held[id] {
-			if outer >= r {
-				o.mu.Unlock()
-				panic(fmt.Sprintf("coord: a mutex of rank %d is locked while one of rank %d is held", r, outer))
-			}
-		}
-		o.mu.Unlock()
+// locking is called before a mutex is locked.
+func (o *lockOrder) locking(r rank) {
+	if o.watching.Load() == 0 {
+		return
 	}
-	return o.count.Add(1)%o.every == 0
+	id := goroutine()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, outer := range o.held[id] {
+		if outer >= r {
+			panic(fmt.Sprintf("coord: a mutex of rank %d is locked while one of rank %d is held", r, outer))
+		}
+	}
+}
+
+// due reports whether a lock is to be watched. locks has the mutex's locks so far. They are counted
+// from elsewhere for each, so that those of few locks are watched as often as others.
+func (o *lockOrder) due(locks *uint32) bool {
+	if *locks == 0 {
+		*locks = o.mutexes.Add(1) * 2654435769 >> 16 // Fibonacci hashing: spread evenly
+	}
+	*locks++
+	return *locks%o.every == 0
 }
 
 // locked is called when a mutex that is to be watched is locked. It returns the goroutine.

@@ -50,6 +50,7 @@ func (x *expiry) last() int64 {
 type sessions struct {
 	present atomic.Pointer[session]
 	why     atomic.Pointer[error] // there is none
+	told    atomic.Pointer[told]  // the last card that the arbiter was told
 	others  liveness              // which of them are dead, as the arbiter has said (rule 2)
 
 	mu      mutex[leafRank] // protects changed, grace, settled, other

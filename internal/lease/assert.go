@@ -17,3 +17,4 @@ func (k *Key) assertKnown()                 {}
 func (p *Partition) assertCommon(time.Time) {}
 func (p *Partition) assertCut(Link)         {}
 func (p *Partition) assertSure()            {}
+func (h *hold) assertHeld() bool            { return true }

@@ -49,6 +49,15 @@ func (k *Key) assertKnown() {
 	}
 }
 
+// assertHeld tells of it (Illegal), and reports false, if a turn runs without a hold.
+func (h *hold) assertHeld() bool {
+	if h.session != nil {
+		return true
+	}
+	Illegal("a turn runs without a hold")
+	return false
+}
+
 // assertShared tells of it (Illegal) if a hold that keys share was written to.
 func (p *Partition) assertShared() {
 	if noHold != (hold{}) || p.own != nil && p.own.hold != (hold{session: p.own.session, source: SourceOwn}) {

@@ -83,6 +83,9 @@ func (p *Partition) InForce(k *Key, now time.Time, fx *Effects) bool {
 	if k.hold.source == SourceOwn && p.Good(now) {
 		return true
 	}
+	if !k.hold.assertHeld() {
+		return false
+	}
 	if !p.deadlines(k.hold).Past(now) {
 		return true
 	}
