@@ -26,7 +26,9 @@ type stallSizes struct {
 	Outage time.Duration // of Redis
 	After  time.Duration // how long the effects of a killed process or an outage are watched
 
-	SessionTTL time.Duration // for tests; 0: the library's default
+	// For tests.
+	SessionTTL time.Duration // 0: the library's default
+	without    string        // a scenario that is left out
 }
 
 // Limits.
@@ -45,17 +47,26 @@ const stallPool = 64
 // stallScenario is a fault.
 type stallScenario struct {
 	name      string
-	limit     time.Duration // of the longest wait
+	limit     time.Duration // of the longest wait, besides Cluster.Takeover if there is a victim
+	victim    bool          // a process ends without a word
 	redisOnly bool          // it says nothing about locks elsewhere
+	hold      time.Duration // 0: as the sizes say
 	strike    func(*stallStage)
 }
 
+// atWork is for how long a request has its lock where the victim is to have some: a transaction, or
+// a call of another service.
+const atWork = 50 * time.Millisecond
+
 // A process that is killed cannot give anything back: its keys are free when its session, or its
-// locks, expire. In a rolling restart a new process joins and gets the requests. The old one serves
+// locks, expire. If it stands still, as on a machine that is gone, no connection breaks, either. In
+// a rolling restart a new process joins and gets the requests. The old one serves
 // those it has, gives its keys away and ends. While Redis is down owners go on granting from
 // memory, and a lock that is kept there is not to be had.
 var stallScenarios = []stallScenario{
-	{name: "killed", limit: stallKilled, strike: (*stallStage).killed},
+	{name: "killed", limit: stallKilled, victim: true, strike: (*stallStage).killed},
+	{name: "killed at work", limit: stallKilled, victim: true, hold: atWork, strike: (*stallStage).killed},
+	{name: "gone at work", limit: stallKilled, victim: true, hold: atWork, strike: (*stallStage).gone},
 	{name: "rolling", limit: stallRolling, strike: (*stallStage).rolling},
 	{name: "outage", limit: stallOutage, redisOnly: true, strike: (*stallStage).outage},
 }
@@ -82,6 +93,9 @@ func measureStalls(ctx context.Context, b *Run) (report.Result, error) {
 	}
 	var runs []*stallRun
 	for _, scenario := range stallScenarios {
+		if scenario.name == b.Sizes.stalls.without {
+			continue
+		}
 		for _, v := range list {
 			if servers.Has(v) && !(scenario.redisOnly && v.Server != nil) {
 				r := &stallRun{scenario: scenario, variant: v}
@@ -117,6 +131,8 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 				", or the lock says that it is not to be had",
 			"rolling: a new process joins, gets the requests, and the old one leaves; another " + s.Every.String() + " later",
 			"killed: the others get its requests at once, and a new process joins; requests that it had itself are not counted",
+			"killed at work: the same, where each request has its lock for " + atWork.String() + "; gone at work: the process stands still (SIGSTOP) for " + s.After.String() +
+				" instead, as on a machine that is gone, so that no connection breaks",
 			"outage: Redis is killed, started again with its data (appendonly) after " + s.Outage.String() + ", and watched for " + s.After.String(),
 			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close",
 		},
@@ -144,7 +160,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			continue
 		}
 		limit, text := x.scenario.limit, x.scenario.name+": longest wait, seconds"
-		if x.scenario.name == "killed" {
+		if x.scenario.victim {
 			limit, text = takeover+limit, text+": until the others may take over from the process that was killed, and to do so"
 		}
 		r.Claims = append(r.Claims,

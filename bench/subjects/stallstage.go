@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,6 +58,7 @@ func (r *stallRun) play(ctx context.Context, b *Run, conn string) (err error) {
 		return err
 	}
 	s := b.Sizes.stalls
+	s.Hold = cmp.Or(r.scenario.hold, s.Hold)
 	x := &stallStage{ctx: ctx, b: *b.Bench, sizes: s, task: stallTask{
 		stallSizes: s, Book: filepath.Join(dir, "book"), Variant: r.variant.Name, Server: conn,
 	}}
@@ -213,21 +215,40 @@ func (x *stallStage) rolling() {
 }
 
 func (x *stallStage) killed() {
+	x.loses(func(p *stallProcess) error {
+		err := p.Cmd.Process.Kill()
+		_ = p.Stop() // it says that it was killed
+		return err
+	})
+	x.replace(0)
+	x.pass(x.sizes.After)
+}
+
+// gone has a process stand still until the end, when it is killed.
+func (x *stallStage) gone() {
+	victim := x.slots[0]
+	x.loses(func(p *stallProcess) error { return p.Cmd.Process.Signal(syscall.SIGSTOP) })
+	x.replace(0)
+	x.pass(x.sizes.After)
+	if x.slots[0] != victim {
+		_ = victim.Cmd.Process.Kill()
+		_ = victim.Stop()
+	}
+}
+
+// loses has a process end without a word.
+func (x *stallStage) loses(end func(*stallProcess) error) {
 	// A process that was alone at first relies on its lease: until that is over it has no
 	// guardians.
 	x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second))
 	x.do(func() error {
-		victim := x.slots[0]
-		if err := victim.Cmd.Process.Kill(); err != nil {
+		if err := end(x.slots[0]); err != nil {
 			return err
 		}
 		x.book.serves[0].Store(x.slots[1].number) // the senders of requests see at once that it has gone
-		_ = victim.Stop()                         // it says that it was killed
 		x.slots[0] = nil
 		return nil
 	})
-	x.replace(0)
-	x.pass(x.sizes.After)
 }
 
 func (x *stallStage) outage() {

@@ -48,6 +48,7 @@ var tiny = Sizes{
 		Rounds: 1, Processes: 2, Rate: 50, Keys: 20, Hold: time.Millisecond, Limit: 12 * time.Second,
 		Calm: 200 * time.Millisecond, Every: 300 * time.Millisecond, Outage: 300 * time.Millisecond, After: 600 * time.Millisecond,
 		SessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
+		without:    "killed",        // the same as at work
 	},
 	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond, ratios: 3},
 }
