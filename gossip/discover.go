@@ -29,8 +29,7 @@ func (r *Ring) searchOthers() {
 	retry := firstRetry
 	for {
 		if r.searchOnce() {
-			r.searched.Store(true)
-			r.roster.poke()
+			r.found()
 		}
 		wait := min(retry, r.opts.RediscoverEvery)
 		retry = min(2*retry, r.opts.RediscoverEvery)
@@ -45,6 +44,12 @@ func (r *Ring) searchOthers() {
 			return
 		}
 	}
+}
+
+// found notes that this node knows where it stands.
+func (r *Ring) found() {
+	r.searched.Store(true)
+	r.roster.poke()
 }
 
 // Search makes the ring look for others at once, because Options.Discover knows more than it did.
@@ -85,6 +90,7 @@ func (r *Ring) searchOnce() bool {
 				}
 				if err := r.join(addr); err == nil {
 					joined.Store(true)
+					r.found() // a host that stands still may cost the others a timeout
 				} else {
 					mu.Lock()
 					failed[addr] = err

@@ -2,8 +2,12 @@ package gossip
 
 import (
 	"context"
+	"net"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 
 	watching "github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
@@ -44,4 +48,40 @@ func TestFailing(t *testing.T) {
 	if failure(seed).Err == nil {
 		t.Error("the seed is forgotten")
 	}
+}
+
+// A newcomer does not wait for a host that stands still, which accepts connections and answers
+// nothing, once it has joined another node.
+func TestANewcomerDoesNotWaitForAHostThatStandsStill(t *testing.T) {
+	var reg registry
+	opts := options("a")
+	opts.Discover = reg.discover
+	a := begin(t, opts, hooks{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg.add(a.Gossip(), l.Addr().String())
+	opts = options("b")
+	opts.Discover, opts.MaxDebounce = reg.discover, time.Hour
+	b := begin(t, opts, hooks{tune: func(c *memberlist.Config) {
+		quick(c)
+		c.TCPTimeout = time.Hour
+	}})
+	defer l.Close() // before b: its attempt ends
+	for _, r := range []*Ring{a, b} {
+		if err := r.SetState(ring.Active); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, b, "both nodes are placed", func(v *ring.View) bool { return slices.Equal(v.Placement().Members(), members(a, b)) })
+}
+
+// members returns the names of nodes, sorted.
+func members(rings ...*Ring) (names []string) {
+	for _, r := range rings {
+		names = append(names, r.Name())
+	}
+	slices.Sort(names)
+	return names
 }
