@@ -26,7 +26,8 @@ type killing struct {
 	Die     int // so many nodes at once
 	By      harm
 	Lasts   time.Duration // a stop or a cut
-	Again   bool          // the dead node's process starts again at once, at its address
+	Again   bool          // the dead node's process starts again, at its address
+	After   time.Duration // so long after it died
 	Workers int           // of each node
 }
 
@@ -259,7 +260,10 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	late := time.Since(begin)
 	again := make(chan error, 1)
 	if s.Again {
-		go func() { again <- t.replace(victims, s) }()
+		go func() {
+			time.Sleep(s.After)
+			again <- t.replace(victims, s)
+		}()
 	}
 	got, err := probe.tell(order{Do: "probe", Keys: keys})
 	if err != nil {
