@@ -71,7 +71,8 @@ func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 		net.mu.Lock()
 		net.latency, net.exact = trip/2, true
 		net.mu.Unlock()
-		measure := func(what string, claims []coord.Claim) {
+		var measure func(what string, claims []coord.Claim, tries int)
+		measure = func(what string, claims []coord.Claim, tries int) {
 			begin, asked, wrote := time.Now(), hosts[0].wrote.Load(), writes(hosts)
 			locks, err := caller.LockClaims(t.Context(), claims...)
 			if err != nil {
@@ -80,7 +81,8 @@ func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 			took := time.Since(begin)
 			asked, wrote = hosts[0].wrote.Load()-asked, writes(hosts)-wrote
 			t.Logf("%s: %v, which is %.1f round trips; %d writes, %d of them the caller's", what, took, float64(took)/float64(trip), wrote, asked)
-			if strings.HasPrefix(what, "free") && (asked != owners || wrote > owners+keys) { // at most one for each answer
+			many := strings.HasPrefix(what, "free") && (asked != owners || wrote > owners+keys) // at most one for each answer
+			if many && tries == 1 {
 				t.Errorf("%s: %d keys of %d owners took %d writes, and %d in all", what, keys, owners, asked, wrote)
 			}
 			if took < trip || took > most*trip {
@@ -89,10 +91,13 @@ func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 			if err := locks.Unlock(); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // all of it is given back
+			time.Sleep(time.Second + 137*time.Millisecond) // all of it is given back
+			if many && tries > 1 {                         // nodes pinged each other meanwhile, which they do once in a second
+				measure(what, claims, tries-1)
+			}
 		}
-		measure("free", coord.ForWriting(list...))
-		measure("free, for reading", coord.ForReading(list...))
+		measure("free", coord.ForWriting(list...), 5)
+		measure("free, for reading", coord.ForReading(list...), 5)
 		locks, err := other.LockAll(t.Context(), list...)
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +105,7 @@ func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 		if err := locks.Unlock(); err != nil {
 			t.Error(err)
 		}
-		measure("just used by another node", coord.ForWriting(list...))
+		measure("just used by another node", coord.ForWriting(list...), 1)
 	})
 }
 
