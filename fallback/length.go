@@ -79,11 +79,6 @@ func markGrace(mark, field string) int64 {
 		return 0
 	}
 	text, _, _ := strings.Cut(rest, " ")
-	if digits, ok := strings.CutSuffix(text, "ms"); ok { // as it is written
-		if ms, err := strconv.ParseInt(digits, 10, 64); err == nil {
-			return ms
-		}
-	}
 	d, _ := time.ParseDuration(text) // 0 if it is none
 	return d.Milliseconds()
 }

@@ -46,7 +46,7 @@ func (r *Ring) searchOthers() {
 	}
 }
 
-// found notes that this node knows where it stands.
+// found notes that this node knows where it stands: see searchOnce.
 func (r *Ring) found() {
 	r.searched.Store(true)
 	r.roster.poke()

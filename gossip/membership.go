@@ -48,7 +48,7 @@ type Ring struct {
 
 	views    *ring.Views
 	failing  failures
-	searched atomic.Bool     // the first search for others is over
+	searched atomic.Bool     // this node has joined another one, or its first search for others is over
 	sooner   chan struct{}   // capacity 1: search now
 	former   map[string]bool // nodes with processes that have started again; only for the goroutine that makes Views
 	partial  bool            // the last search did not know all addresses; only for the goroutine that searches
@@ -305,8 +305,8 @@ func (r *Ring) run() {
 
 // step publishes a View if there is anything new.
 func (r *Ring) step(d *debounce, now time.Time) {
-	// In this order: each node that the search found is in the roster by the time the search is
-	// over.
+	// In this order: each node that the one that was joined knows of is in the roster by the time
+	// the join is over.
 	if r.searched.Load() {
 		d.release(now)
 	}

@@ -60,9 +60,9 @@ const atWork = 50 * time.Millisecond
 
 // A process that is killed cannot give anything back: its keys are free when its session, or its
 // locks, expire. If it stands still, as on a machine that is gone, no connection breaks, either. In
-// a rolling restart a new process joins and gets the requests. The old one serves
-// those it has, gives its keys away and ends. While Redis is down owners go on granting from
-// memory, and a lock that is kept there is not to be had.
+// a rolling restart a new process joins and gets the requests. The old one serves those it has,
+// gives its keys away and ends. While Redis is down owners go on granting from memory, and a lock
+// that is kept there is not to be had.
 var stallScenarios = []stallScenario{
 	{name: "killed", limit: stallKilled, victim: true, strike: (*stallStage).killed},
 	{name: "killed at work", limit: stallKilled, victim: true, hold: atWork, strike: (*stallStage).killed},

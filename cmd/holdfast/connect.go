@@ -28,11 +28,11 @@ import (
 	"github.com/holdfast-go/holdfast/peer"
 )
 
-// dial returns a client of the Redis server that a URL names. It does no I/O.
 // noNotices has a connection not ask for notices of maintenance: a command is over before there is
 // one, and at a slow server each question takes its time.
 var noNotices = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
+// dial returns a client of the Redis server that a URL names. It does no I/O.
 func dial(u url.URL) (redis.UniversalClient, error) {
 	scheme, kind, _ := strings.Cut(u.Scheme, "+")
 	u.Scheme = scheme

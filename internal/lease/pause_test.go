@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The first pauses are short, and none is longer than an eighth of the time so far, or than most.
+// The first pauses are short. No later one is longer than a seventh of all before it, or than most.
 func TestPause(t *testing.T) {
 	const most = 5 * time.Second
 	if d := Pause(1, most); d != 4*time.Millisecond {

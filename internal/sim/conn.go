@@ -23,8 +23,7 @@ type half struct {
 	signal chan struct{} // or now; capacity 1
 
 	mu       sync.Mutex // protects the fields below
-	chunks   []chunk    // on their way: the end of all
-	all      []chunk
+	chunks   []chunk
 	last     time.Time // when the last chunk arrives
 	err      error     // the reader's, once the chunks are used up
 	now      bool      // the error comes before the chunks that are left
@@ -83,13 +82,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		at = h.last
 	}
 	h.last = at
-	if len(h.chunks) == 0 {
-		h.chunks = h.all[:0]
-	}
 	h.chunks = append(h.chunks, chunk{append([]byte(nil), b...), at})
-	if len(h.chunks) == 1 {
-		h.all = h.chunks
-	}
 	switch {
 	case len(h.chunks) > 1: // the reader waits for another one
 	case late == 0:
