@@ -37,6 +37,9 @@ func (p *partition) tryAcquire(s *session) {
 		return
 	}
 	expect := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
+	p.mu.Lock()
+	p.InTheWay(r.Owner)
+	p.mu.Unlock()
 	switch {
 	case r.Owner == s.ID:
 		p.unserved(s, r.Epoch, true)

@@ -36,6 +36,8 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	case peer.Answer:
 		l.replied(f)
 		return
+	case peer.Request:
+		x.ring.Settle() // it has placed this node, as it asks it
 	case peer.Moved:
 		if f.Flags == lease.FlagLeft && x.members.leaves(s.Node()) {
 			x.ring.Recheck()

@@ -463,5 +463,11 @@ func (x *cluster) died(session string) {
 	x.members.forget(session)
 	x.ring.Recheck()
 	x.reached(session)
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		p.mu.Lock()
+		p.Died(session)
+		p.mu.Unlock()
+	}
 	x.poke()
 }

@@ -465,6 +465,7 @@ func (o *observing) SetSession(string) error     { return nil }
 func (o *observing) SetKeys([][]byte) error      { return nil }
 func (o *observing) Recheck()                    {}
 func (o *observing) Search()                     {}
+func (o *observing) Settle()                     {}
 func (o *observing) Failing() []ring.Failure     { return nil }
 func (o *observing) Gossip() string              { return "" }
 func (o *observing) Bound() string               { return "" }

@@ -95,6 +95,14 @@ func (d *debounce) drop(now time.Time, gone func(name string) bool) ([]string, b
 	return d.value, true
 }
 
+// join says that another node has placed this one, so the first membership settles as it is: the
+// cluster that this node comes to is at rest.
+func (d *debounce) join(now time.Time) {
+	if !d.settled && !d.held {
+		d.first = now.Add(-d.most)
+	}
+}
+
 // again returns the node that a process is since it has started again, "" if there is none.
 func (d *debounce) again(name string) string {
 	for _, other := range d.seen {

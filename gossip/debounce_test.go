@@ -14,6 +14,7 @@ import (
 )
 
 // Each step: at second N something happens, and then a settlement is due at second M (-1: none).
+// "joined": another node has placed this one.
 func TestDebounce(t *testing.T) {
 	type step struct {
 		at      float64
@@ -48,6 +49,12 @@ func TestDebounce(t *testing.T) {
 			{0, "released", 2}, {0, "a", 2}, {2, "settle a", -1}, {3, "a b", 5}, {4, "a", -1}, {20, "a b", 22}, {21, "a c", 23},
 			{23, "settle a c", -1},
 		},
+		"placed by another one: at once, and only the first time": {
+			{0, "released", 2}, {1, "a b", 3}, {1.5, "joined", 1.5}, {1.5, "settle a b", -1}, {2, "a", 4}, {3, "joined", 4},
+		},
+		"placed by another one, before it has looked": {
+			{0, "a", 10}, {1, "joined", 10}, {1.5, "settle no", 10}, {2, "released", 4}, {2, "joined", 2}, {2, "settle a", -1},
+		},
 		"late": {
 			{0, "released", 2}, {0, "a", 2}, {60, "settle a", -1},
 		},
@@ -64,6 +71,8 @@ func TestDebounce(t *testing.T) {
 					}
 				} else if s.do == "released" {
 					d.release(now)
+				} else if s.do == "joined" {
+					d.join(now)
 				} else {
 					d.observe(now, strings.Fields(s.do))
 				}

@@ -150,3 +150,35 @@ func TestStep_WhatIsGoneAndThere(t *testing.T) {
 	gone = false
 	placed(o.Debounce, "a", "b")
 }
+
+// A node that another one asks for a key has been placed by it, and places the nodes that it sees
+// at once: as soon as it has looked for others. Later changes wait as ever.
+func TestStep_Settle(t *testing.T) {
+	r, err := newRing(options("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.cancel()
+	there := func(name string) { r.roster.nodes[name] = ring.Node{Name: name, State: ring.Active} }
+	there("a")
+	there("b")
+	now := time.Now()
+	d := newDebounce(r.opts.Debounce, r.opts.MaxDebounce, now)
+	placed := func(want ...string) {
+		t.Helper()
+		r.step(d, now)
+		if got := r.View().Placement().Members(); !slices.Equal(got, want) {
+			t.Fatalf("placed are %v, want %v", got, want)
+		}
+	}
+	placed()
+	r.Settle()
+	placed()
+	r.searched.Store(true)
+	placed("a", "b")
+	there("c")
+	r.Settle()
+	placed("a", "b")
+	now = now.Add(r.opts.Debounce)
+	placed("a", "b", "c")
+}

@@ -49,6 +49,7 @@ type Ring struct {
 	views    *ring.Views
 	failing  failures
 	searched atomic.Bool     // this node has joined another one, or its first search for others is over
+	awaited  atomic.Bool     // Settle was called before anything was placed
 	sooner   chan struct{}   // capacity 1: search now
 	former   map[string]bool // nodes with processes that have started again; only for the goroutine that makes Views
 	partial  bool            // the last search did not know all addresses; only for the goroutine that searches
@@ -212,6 +213,15 @@ func (r *Ring) SetSession(session string) error {
 	return r.change(func(m *metadata) { m.session = session })
 }
 
+// Settle makes the ring place the nodes now for the first time, without Debounce: another node has
+// placed this one, since it asks it for a key. It does not wait. A ring that has looked for no
+// other nodes yet looks first. After the first placement Settle does nothing.
+func (r *Ring) Settle() {
+	if r.View().Settled().IsZero() && !r.awaited.Swap(true) {
+		r.roster.poke()
+	}
+}
+
 // Recheck makes the ring ask Options.Known again about each node. It does not wait.
 func (r *Ring) Recheck() { r.roster.poke() }
 
@@ -318,6 +328,9 @@ func (r *Ring) step(d *debounce, now time.Time) {
 		r.roster.recount(live)
 	}
 	d.observe(now, slices.DeleteFunc(ring.Placeable(live), func(name string) bool { return r.former[name] }))
+	if r.awaited.Load() {
+		d.join(now)
+	}
 	old := r.View()
 	p, at := old.Placement(), old.Settled()
 	members, changed := d.settle(now)

@@ -11,7 +11,7 @@ import (
 
 // moving has the requests, releases and rows of a partition while it is acquired or demoted.
 type moving struct {
-	offered    bool                        // while Acquiring, the last owner has said that the partition is free now
+	offered    bool                        // while Acquiring, it has become known that the partition is free now
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
 	exported   map[string]fallback.Row     // that Demote writes; not to be changed
@@ -62,6 +62,24 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 	p.acquired(now, fx)
 }
 
+// InTheWay notes, before it is looked whether a session is dead, that the calls of Acquire have
+// found it as the owner.
+func (p *Partition) InTheWay(session string) { p.bounds.inTheWay = session }
+
+// Died: a session is dead. If it was in the way of an acquisition, the partition may be acquired
+// again at once.
+func (p *Partition) Died(session string) {
+	if p.bounds.inTheWay == session {
+		p.mayAcquire()
+	}
+}
+
+// mayAcquire lets the partition be acquired at once, because it is free now: again, if it is being
+// acquired, as it may not have been free yet.
+func (p *Partition) mayAcquire() {
+	p.bounds.notBefore, p.moving.offered = time.Time{}, p.phase == Acquiring
+}
+
 // acquired serves or sends away the requests that waited for the end of Acquiring.
 func (p *Partition) acquired(now time.Time, fx *Effects) {
 	waiting := p.moving.parked
@@ -94,7 +112,7 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 		}
 		return false
 	}
-	p.own, p.bounds.unreachableSince, p.moving.offered = o, time.Time{}, false
+	p.own, p.bounds.unreachableSince, p.bounds.inTheWay, p.moving.offered = o, time.Time{}, "", false
 	step(&p.record.naming, NamedElsewhere, nextNamings[:])
 	p.show(SightServes, s.ID, o.epoch, nil)
 	p.sawEpoch(got.Record)

@@ -137,8 +137,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
 		to := p.cfg.View.Route(p.number)
 		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
-			p.bounds.notBefore = time.Time{}
-			p.moving.offered = p.phase == Acquiring // perhaps it was not free yet when it was asked for
+			p.mayAcquire()
 			p.take(now)
 		}
 		return

@@ -7,6 +7,7 @@ import "time"
 type bounds struct {
 	forsworn         uint32    // epochs up to this one are never served
 	notBefore        time.Time // the partition is not acquired earlier
+	inTheWay         string    // the session that the last acquisition has found as the owner, "" if none: see Died
 	announcedEnds    time.Time // when the last deadline announced at an epoch of this node's has passed by any node's clock
 	reliedUntil      time.Time // when the last such deadline has passed, of an epoch that the arbiter may not have demoted
 	unreachableSince time.Time // its owner cannot be reached

@@ -273,8 +273,8 @@ func (n *Node) free() {
 }
 
 // told: a message of the arbiter's reaches the node, as a hint: "freed k b#1", "woken k a#1",
-// "summoned 102", "gap", "again". "reached b": there is a stream to a session. "rerouted": the ring
-// has changed.
+// "summoned 102", "gap", "again". "reached b": there is a stream to a session. "died b": it is dead.
+// "rerouted": the ring has changed.
 func (n *Node) told(args []string) {
 	again := n.again
 	n.event(func(now time.Time, fx *lease.Effects) {
@@ -290,6 +290,8 @@ func (n *Node) told(args []string) {
 			n.P.Gap(fx)
 		case "reached":
 			n.P.Reached(args[1], fx)
+		case "died":
+			n.P.Died(args[1])
 		case "rerouted":
 			n.P.Rerouted(fx)
 		case "again":

@@ -81,6 +81,7 @@ func (n *Node) sendAcquire(string) *call {
 		n.event(n.P.EndAcquire)
 		return nil
 	}
+	n.P.InTheWay(r.Owner)
 	return &call{session: n.session, expect: fallback.Expect{Epoch: r.Epoch, Owner: r.Owner, OwnerDead: n.w.isDead(r.Owner)}}
 }
 

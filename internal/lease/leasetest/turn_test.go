@@ -204,20 +204,24 @@ func TestHeard_OfAnOwnershipThatIsOver(t *testing.T) {
 
 // A node asks for a partition before the last owner has given it back, and is offered it while the
 // answer is on its way: it asks again at once. The offer says nothing of an owner: the arbiter is
-// asked (rule 14).
-func TestEndAcquire_OfferedMeanwhile(t *testing.T) {
-	for _, offered := range []bool{false, true} {
+// asked (rule 14). The same if the owner that it has found turns out to be dead meanwhile.
+func TestEndAcquire_FreeMeanwhile(t *testing.T) {
+	for what, free := range map[string]bool{"nothing": false, "offered": true, "a is dead": true, "c is dead": false} {
 		w := after(t, "a b", "a acquire\n owner b")
 		n := w.node("b")
 		n.event(func(now time.Time, fx *lease.Effects) {
 			n.P.BeginAcquire()
-			if offered {
+			n.P.InTheWay("a")
+			switch what {
+			case "offered":
 				n.P.Moved(n.ends["a"], &peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours}, now, fx)
+			case "a is dead", "c is dead":
+				n.P.Died(what[:1])
 			}
 			n.P.EndAcquire(now, fx)
 		})
-		if again := n.P.Phase() == lease.Acquiring; again != offered {
-			t.Errorf("offered %v: it asks again: %v", offered, again)
+		if again := n.P.Phase() == lease.Acquiring; again != free {
+			t.Errorf("%s: it asks again: %v", what, again)
 		}
 	}
 }
