@@ -323,11 +323,14 @@ func (c *Coordinator) closeObserver() error {
 
 // closeSpaces closes all that an observer has attached to: another one for each Grace.
 func (c *Coordinator) closeSpaces() error {
+	o := c.cluster.self.observing
+	o.mu.Lock() // remark attaches to no other one after this
+	defer o.mu.Unlock()
 	errs := []error{(*c.remote.namespace.Load()).Close()}
 	if c.remote.ns != *c.remote.namespace.Load() {
 		errs = append(errs, c.remote.ns.Close())
 	}
-	for _, ns := range c.cluster.self.observing.old {
+	for _, ns := range o.old {
 		if ns != c.remote.ns {
 			errs = append(errs, ns.Close())
 		}

@@ -58,6 +58,9 @@ func (o *observing) remark(ctx context.Context, d fallback.Describer) error {
 	c := o.x.c
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if c.life.ctx.Err() != nil {
+		return context.Cause(c.life.ctx)
+	}
 	found, err := d.Describe(ctx, c.opts.Namespace)
 	if err != nil || found.Grace == o.grace || found.Partitions != len(c.parts) {
 		return err
