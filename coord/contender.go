@@ -23,7 +23,7 @@ type contender struct {
 	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
-	looks   int               // how often it was held up by a key that is held at the arbiter, in a cluster
+	looks   int               // how often it was held up, in a cluster, by a key that is held at the arbiter or by a dead owner
 }
 
 // dropped is the request of a dead session that a contender had removed last.
@@ -405,8 +405,13 @@ func (a *contender) redirect(r fallback.Record) time.Duration {
 	case dead, x.unreached.long(r.Owner, p.c.now(), o):
 		p.makeShared(a, r)
 	}
+	pause := o.RetryEvery
+	if dead { // it has another owner within milliseconds, or none
+		a.looks++
+		pause = lease.Pause(a.looks, o.RetryEvery)
+	}
 	err := fmt.Errorf("%w: partition %d is owned by session %s, and there is no stream to it", ErrUnavailable, p.Number(), r.Owner)
-	return a.settle(err, false, jitter(o.RetryEvery))
+	return a.settle(err, false, jitter(pause))
 }
 
 // goTo sends the request to an owner. It returns -1 if it did, and otherwise the pause before the

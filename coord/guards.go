@@ -232,6 +232,13 @@ func (g *guarded) leave() {
 	out.flush()
 }
 
+// needed reports whether a session may need this node as its guardian yet.
+func (g *guarded) needed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.guard.Needed()
+}
+
 // burials returns the burials that no call is under way for. g.mu is held.
 func (g *guarded) burials() (list []guardians.Burial) {
 	for _, b := range g.guard.Burials() {
@@ -257,7 +264,7 @@ func (x *cluster) answering(now time.Time, within time.Duration) (sessions []str
 		if !ok || k.Takeover != x.c.opts.takeover() {
 			continue
 		}
-		if n, ok := v.Node(l.s.Node()); ok && n.State == ring.Leaving {
+		if n, ok := v.Node(l.s.Node()); ok && n.State == ring.Leaving || x.members.gone(l.s.Node()) {
 			continue
 		}
 		if at.After(last) {

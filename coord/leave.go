@@ -77,6 +77,7 @@ func (c *Coordinator) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
 	if c.cluster != nil {
+		c.cluster.outlast(ctx)
 		c.cluster.farewell(ctx)
 	}
 	// The waiting contenders give up, and their leftovers are released.
@@ -189,6 +190,24 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 	a.do(c)
 	return len(a.Losses)
 }
+
+// outlast waits until no session needs this node as a guardian: each has another set recorded, or
+// has died and is buried. Otherwise the votes that are left could be too few for one that has just
+// died, and its keys would wait for its expiry. It waits until ctx ends at most, no longer than a
+// burial takes, and not for an arbiter that does not answer.
+func (x *cluster) outlast(ctx context.Context) {
+	s := x.c.sessions.current()
+	if s == nil || s.guarded == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.c.opts.takeover()+x.c.opts.CallTimeout)
+	defer cancel()
+	for s.guarded.needed() && !x.outlook().Silent && sleep(ctx, x.c.opts.takeover()/looksPerLeave) {
+	}
+}
+
+// looksPerLeave is how often in Takeover outlast looks.
+const looksPerLeave = 300
 
 // farewell asks the other nodes for an answer, and waits for it until ctx ends, for one CallTimeout
 // at most. With the answers this node has read their messages from before they knew that it serves

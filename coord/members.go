@@ -415,6 +415,9 @@ func (x *cluster) follow() {
 		x.c.sessions.others.again()
 		x.rerouted()
 		x.poke()
+		if s := x.c.sessions.current(); s != nil && s.guarded != nil {
+			s.guarded.wake() // one of its guardians may leave
+		}
 		select {
 		case <-v.Replaced():
 		case <-x.c.life.ctx.Done():

@@ -47,6 +47,25 @@ func TestGuardian_ThatIsDroppedDoesNotVote(t *testing.T) {
 	}
 }
 
+// A guardian that leaves is needed until each session has told of sets without it, or is dead.
+func TestGuardian_Needed(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	want(t, "by none", g.Needed(), false)
+	g.Pinged("x", ping(one), 0)
+	g.Pinged("y", ping(one), 0)
+	want(t, "by two", g.Needed(), true)
+	g.Pinged("y", ping(one, not), s)
+	g.Pinged("x", guardians.Ping{}, s) // it leaves
+	want(t, "by one that changes its set", g.Needed(), true)
+	g.Pinged("y", ping(not), s)
+	want(t, "by none any more", g.Needed(), false)
+	g.Pinged("y", ping(two), s)
+	g.Look(20 * s)
+	want(t, "its vote", g.Needed(), true)
+	g.Forget("y")
+	want(t, "after the burial", g.Needed(), false)
+}
+
 // It promises nothing for a version that it has voted for, nor for earlier ones (G5).
 func TestGuardian_VotesForBothSets(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
