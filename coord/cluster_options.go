@@ -129,8 +129,12 @@ func (o *Options) takeover() time.Duration {
 // promises returns how long promises last, and how much less they count for.
 func (o *Options) promises() guardians.Times {
 	d := o.takeover()
-	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin)}
+	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin) + clockNoise, Noise: clockNoise}
 }
+
+// clockNoise is by how much a machine's two clocks may differ from each other in one reading and
+// another, without a step, while a promise lasts. The ward's clock adds up the longer steps.
+const clockNoise = time.Millisecond
 
 // minTakeover is the shortest Takeover.
 const minTakeover = 100 * time.Millisecond

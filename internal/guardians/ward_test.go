@@ -302,3 +302,17 @@ func TestWard_AsksWhenWhatWasReliedOnIsCovered(t *testing.T) {
 	}
 	t.Error("it never asks")
 }
+
+// The ward's clock may have gone on a little further than its deadlines: by Noise, which is in M_D.
+func TestWard_AsksDespiteNoise(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 302 * time.Millisecond, Noise: time.Millisecond}
+	for late, want := range map[time.Duration]bool{0: true, times.Noise: true, times.Noise + 1: false} {
+		w := guardians.NewWard(times)
+		w.Propose([]string{"g"})
+		w.Promised("g", guardians.Pong{Seq: w.Ping("g", 0).Seq}, 0)
+		w.Relied(times.Valid() + late)
+		if asks := w.Ask(0); asks != want {
+			t.Errorf("a deadline %v after the promise's end: it asks: %v", late, asks)
+		}
+	}
+}
