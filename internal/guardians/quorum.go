@@ -33,7 +33,7 @@ const Forever Instant = 1<<63 - 1
 type Times struct {
 	Promise time.Duration // D: a guardian does not vote for so long after a ping
 	Margin  time.Duration // M_D: a promise counts so much less for the session
-	Noise   time.Duration // in M_D: the ward's clock may have run ahead of a deadline by so much; see Ask
+	Noise   time.Duration // in M_D: the ward's clock may run ahead of a deadline by so much
 }
 
 // Valid returns how long a promise counts for the session, from the sending of the ping (G2).
