@@ -132,8 +132,9 @@ func (o *Options) promises() guardians.Times {
 	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, o.SessionTTL, o.Margin) + clockNoise, Noise: clockNoise}
 }
 
-// clockNoise is by how much a machine's two clocks may differ from each other in one reading and
-// another, without a step, while a promise lasts. The ward's clock adds up the longer steps.
+// clockNoise is by how much the ward's clock may run ahead while a promise lasts, as it adds up the
+// longer step of the machine's two clocks at each reading. Where it runs ahead by more, a change of
+// the set waits for another ping.
 const clockNoise = time.Millisecond
 
 // minTakeover is the shortest Takeover.

@@ -23,7 +23,7 @@ type contender struct {
 	drops dropped
 
 	doubted fallback.Identity // the last request that is in c.debts.doubts
-	looks   int               // how often it was held up, in a cluster, by a key that is held at the arbiter or by a dead owner
+	looks   int               // how often a key held at the arbiter, or a dead owner, held it up
 }
 
 // dropped is the request of a dead session that a contender had removed last.

@@ -37,7 +37,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		l.replied(f)
 		return
 	case peer.Request:
-		x.ring.Settle() // it has placed this node, as it asks it
+		x.ring.Settle() // the other node has placed this one, as it asks it
 	case peer.Moved:
 		if f.Flags == lease.FlagLeft && x.members.leaves(s.Node()) {
 			x.ring.Recheck()

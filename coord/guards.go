@@ -96,7 +96,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	g.publish(now)
 	at := g.instant(now)
 	again := g.due(now)
-	if g.change(live, last, now, at) || again {
+	if g.change(live, last, now, at, &out) || again {
 		for _, session := range g.ward.Guardians() {
 			g.ping(session, at, &out)
 		}
@@ -132,7 +132,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 // change looks after the set of guardians. live are the sessions that have answered lately, and
 // last is when one did. It reports whether there is another set to be asked for promises. g.mu is
 // held.
-func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant) (proposed bool) {
+func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant, out *outbox) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline
 	// with it.
@@ -161,7 +161,13 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 	if !voted && slices.Equal(want, slices.Sorted(slices.Values(present.Members))) {
 		return false
 	}
-	if proposed = g.ward.Propose(want); proposed && g.ask(now, at) { // at once if it is to have none
+	proposed = g.ward.Propose(want)
+	for _, session := range next.Members { // of a proposal that this one replaces
+		if proposed && !slices.Contains(g.ward.Guardians(), session) {
+			g.ping(session, at, out) // so that it need not vote
+		}
+	}
+	if proposed && g.ask(now, at) { // at once if it is to have none
 		g.renewNow(now)
 	}
 	return proposed

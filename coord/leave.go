@@ -11,11 +11,13 @@ import (
 )
 
 // Close gives everything back. From now on Lock and TryLock return ErrClosed, also to those that
-// wait. Close waits until ctx ends for the locks in use to be unlocked; those that are not are
-// lost then, with the cause CoordClosed. With context.Background() it waits for ever for a lock
-// that no caller unlocks: give it a context with a deadline. It returns when every goroutine of
-// the coordinator has ended: after ctx's end at most a few calls of the arbiter later, if
-// functions that [Share] runs heed their contexts.
+// wait. Close waits until ctx ends for the locks in use to be unlocked; those that are not are lost
+// then, with the cause CoordClosed. With context.Background() it waits for ever for a lock that no
+// caller unlocks: give it a context with a deadline. It also waits until no other session needs
+// this node as a guardian: some milliseconds as a rule, and where a node has just died until that
+// is buried; Cluster.Takeover and CallTimeout at most. It returns when every goroutine of the
+// coordinator has ended: after ctx's end at most a few calls of the arbiter later, if functions
+// that [Share] runs heed their contexts.
 //
 // It returns nil if everything was given back. Otherwise it returns an error that tells of the
 // rest, which expires with the session. Further calls wait for the first and return the same.
@@ -77,8 +79,8 @@ func (c *Coordinator) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
 	if c.cluster != nil {
-		c.cluster.outlast(ctx)
 		c.cluster.farewell(ctx)
+		c.cluster.outlast(ctx)
 	}
 	// The waiting contenders give up, and their leftovers are released.
 	c.life.stop(ErrClosed)
@@ -193,16 +195,23 @@ func (c *Coordinator) awaitUnlocked(ctx context.Context) (lost int) {
 
 // outlast waits until no session needs this node as a guardian: each has another set recorded, or
 // has died and is buried. Otherwise the votes that are left could be too few for one that has just
-// died, and its keys would wait for its expiry. It waits until ctx ends at most, no longer than a
-// burial takes, and not for an arbiter that does not answer.
+// died, and its keys would wait for its expiry. It does not wait in Grace, when none is buried, nor
+// once the arbiter has not answered a call. It waits no longer than a burial takes, and leaves a
+// CallTimeout of ctx for what follows.
 func (x *cluster) outlast(ctx context.Context) {
-	s := x.c.sessions.current()
-	if s == nil || s.guarded == nil {
-		return
+	o := &x.c.opts
+	most := o.takeover() + o.CallTimeout
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)-o.CallTimeout)
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.c.opts.takeover()+x.c.opts.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	for s.guarded.needed() && !x.outlook().Silent && sleep(ctx, x.c.opts.takeover()/looksPerLeave) {
+	for ctx.Err() == nil {
+		s, now := x.c.sessions.current(), x.outlook()
+		if s == nil || s.guarded == nil || now.Silent || now.Grace || !s.guarded.needed() {
+			return
+		}
+		sleep(ctx, o.takeover()/looksPerLeave)
 	}
 }
 

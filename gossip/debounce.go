@@ -95,8 +95,8 @@ func (d *debounce) drop(now time.Time, gone func(name string) bool) ([]string, b
 	return d.value, true
 }
 
-// join says that another node has placed this one, so the first membership settles as it is: the
-// cluster that this node comes to is at rest.
+// join says that another node has placed this one, so the first membership settles as it is:
+// others count on this node already.
 func (d *debounce) join(now time.Time) {
 	if !d.settled && !d.held {
 		d.first = now.Add(-d.most)

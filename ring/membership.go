@@ -36,8 +36,8 @@ type Membership interface {
 	// Search makes it look for others at once, because Options.Discover knows more than it did.
 	Search()
 
-	// Settle makes it place the nodes now for the first time, if it has not yet: another node has
-	// placed this one already, since it asks it for a key.
+	// Settle makes it place the nodes now for the first time, if it has not yet: another node asks
+	// this one for a key, and so has placed it.
 	Settle()
 
 	// Failing returns the addresses that could not be joined when they were last tried, in no

@@ -225,8 +225,8 @@ func (g *Guardian) Outdated(ward string, recorded uint32) {
 // Forget drops a session that the arbiter has said is dead. Its ID is never used again.
 func (g *Guardian) Forget(ward string) { delete(g.wards, ward) }
 
-// Needed reports whether a session may need this node's vote yet: one that has told of no set
-// without it, or that it has voted against and that is not forgotten.
+// Needed reports whether a session may need this node's vote yet: its last ping names a set with
+// this node, or this node has voted against it, and it is not forgotten.
 func (g *Guardian) Needed() bool {
 	for _, c := range g.wards {
 		if len(g.due(c)) > 0 || slices.ContainsFunc(c.sets, func(s Set) bool { return slices.Contains(c.votes[s.Version], g.me) }) {

@@ -47,7 +47,7 @@ func TestGuardian_ThatIsDroppedDoesNotVote(t *testing.T) {
 	}
 }
 
-// A guardian that leaves is needed until each session has told of sets without it, or is dead.
+// A guardian that leaves is needed until each session names no set with it any more, or is dead.
 func TestGuardian_Needed(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	want(t, "by none", g.Needed(), false)

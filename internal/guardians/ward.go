@@ -211,8 +211,8 @@ func (w *Ward) Relied(until Instant) { w.announced = max(w.announced, until) }
 // Ask reports whether the proposed set is to be asked for, from now on, with each renewal: its
 // members' promises cover all announced deadlines, which rest on the recorded set (G7). Each of
 // them knows the set: an earlier promise would do for that. But if the session hears nothing any
-// more, no guardian votes for a set that it has not heard of. A deadline that is Noise later than
-// the promises which it rests on is covered.
+// more, no guardian votes for a set that it has not heard of. A deadline that is up to Noise
+// later than the next set's promises is covered.
 func (w *Ward) Ask(now Instant) bool {
 	if w.phase != Collecting || !w.Alive(now) {
 		return false
@@ -222,7 +222,7 @@ func (w *Ward) Ask(now Instant) bool {
 			return false
 		}
 	}
-	if c := w.covered(w.next); c <= now || c+w.times.Noise < w.announced && guard.Covered {
+	if c := w.covered(w.next); c <= now || c < w.announced-w.times.Noise && guard.Covered {
 		return false
 	}
 	w.phase = Asked

@@ -314,5 +314,10 @@ func TestWard_AsksDespiteNoise(t *testing.T) {
 		if asks := w.Ask(0); asks != want {
 			t.Errorf("a deadline %v after the promise's end: it asks: %v", late, asks)
 		}
+		w = guardians.NewWard(times)
+		w.Relied(times.Valid() + late)
+		if w.Propose(nil); !w.Ask(0) {
+			t.Error("a set without members, which needs no promise, is not asked for")
+		}
 	}
 }

@@ -254,8 +254,10 @@ func (w *world) fault() {
 
 func times3() guardians.Times {
 	d := 3 * time.Second
-	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, lease, margin)}
+	return guardians.Times{Promise: d, Margin: guardians.MarginFor(d, lease, margin) + noise, Noise: noise}
 }
+
+const noise = time.Millisecond
 
 // chaos runs a world under faults.
 func chaos(t *testing.T, seed uint64, times guardians.Times, mutate func(*world)) *world {

@@ -62,8 +62,8 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 	p.acquired(now, fx)
 }
 
-// InTheWay notes, before it is looked whether a session is dead, that the calls of Acquire have
-// found it as the owner.
+// InTheWay notes that the calls of Acquire have found a session as the owner, "" for none. The
+// shell calls it before it asks whether that session is dead.
 func (p *Partition) InTheWay(session string) { p.bounds.inTheWay = session }
 
 // Died: a session is dead. If it was in the way of an acquisition, the partition may be acquired

@@ -24,8 +24,7 @@ import (
 //	announcedEnds  has passed: a record that names this node still may be demoted (MayForswear).
 //	notBefore      has passed, or the last owner has said that the partition is free (Moved): it may be acquired (take, Duty).
 //
-// EndAcquire sets notBefore, too, after an acquisition in vain: until the session in the way of it
-// is dead, at most (Died).
+// EndAcquire sets notBefore, too, after an acquisition in vain, to RetryEvery later. Died clears it.
 
 // A Tenure names an ownership. Its zero value is none.
 type Tenure struct {
