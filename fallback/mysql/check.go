@@ -123,7 +123,7 @@ func (s *store) checkTable(ctx context.Context, c *sql.Conn) (missing bool, err 
 	}
 	var database, engine, columns sql.NullString
 	err = c.QueryRowContext(ctx, `SELECT COALESCE(NULLIF(?, ''), DATABASE()),
-		(SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?),
+		(SELECT COALESCE(ENGINE, 'none') FROM information_schema.TABLES WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?),
 		(SELECT GROUP_CONCAT(CONCAT(COLUMN_NAME, ' ', DATA_TYPE) ORDER BY COLUMN_NAME SEPARATOR ', ') FROM information_schema.COLUMNS
 			WHERE TABLE_SCHEMA = COALESCE(NULLIF(?, ''), DATABASE()) AND TABLE_NAME = ?)`, schema, schema, name, schema, name).
 		Scan(&database, &engine, &columns)
@@ -133,7 +133,7 @@ func (s *store) checkTable(ctx context.Context, c *sql.Conn) (missing bool, err 
 		return false, err
 	case !database.Valid:
 		return false, refusal("no database is named: give the config's DBName, or a database before a dot in Options.Table")
-	case !columns.Valid:
+	case !engine.Valid || !columns.Valid: // or another process made it between the two looks
 		return true, nil
 	case !strings.EqualFold(engine.String, "InnoDB"):
 		return false, refusal("table %s is of the engine %s, must be InnoDB", s.opts.Table, engine.String)

@@ -4,7 +4,9 @@ package mysql
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,6 +235,26 @@ func refused(t *testing.T, a fallback.Arbiter, why string) {
 	}
 }
 
+// Processes that start at the same time in a new database make the table once, and none is refused.
+func TestMySQL_ProcessesThatStartTogether(t *testing.T) {
+	const rounds, processes = 20, 8
+	s := startServer(t)
+	for i := range rounds {
+		var all sync.WaitGroup
+		for range processes {
+			all.Go(func() {
+				n, err := New(s.config("app"), &Options{Table: fmt.Sprint("t", i), ColdStart: true}).Attach(t.Context(), storetest.Settings)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = n.Close()
+			})
+		}
+		all.Wait()
+	}
+}
+
 func TestMySQL_RefusesServersThatLose(t *testing.T) {
 	takes.Seconds(t)
 	refused(t, New(nil, nil), "config")
@@ -251,6 +273,8 @@ func TestMySQL_RefusesServersThatLose(t *testing.T) {
 		`CREATE TABLE hf.folded (name VARCHAR(255) PRIMARY KEY, version BIGINT, value LONGBLOB)`)
 	refused(t, New(s.config("app"), &Options{Table: "volatile"}), "MyISAM")
 	refused(t, New(s.config("app"), &Options{Table: "folded"}), "columns")
+	s.must(`CREATE VIEW hf.seen AS SELECT * FROM hf.volatile`)
+	refused(t, New(s.config("app"), &Options{Table: "seen"}), "none, must be InnoDB")
 	for name, values := range map[string][2]string{
 		"innodb_flush_log_at_trx_commit": {"2", "1"}, "sync_binlog": {"0", "1"}, "binlog_format": {"'STATEMENT'", "'MIXED'"},
 	} {
