@@ -490,14 +490,3 @@ func (a *contender) withdraw() {
 	p.unlock(&after)
 	after.do(p.c)
 }
-
-// reached looks after waiters that had to wait because there was no stream to the node that has a session.
-func (x *cluster) reached(session string) {
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		var a after
-		p.mu.Lock()
-		p.Reached(session, &a.Effects)
-		p.unlock(&a)
-	}
-}

@@ -465,12 +465,12 @@ func (x *cluster) died(session string) {
 	}
 	x.members.forget(session)
 	x.ring.Recheck()
-	x.reached(session)
 	for i := range x.c.parts {
 		p := &x.c.parts[i]
+		var a after
 		p.mu.Lock()
-		p.Died(session)
-		p.mu.Unlock()
+		p.Died(session, &a.Effects)
+		p.unlock(&a)
 	}
 	x.poke()
 }

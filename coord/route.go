@@ -40,6 +40,18 @@ func (x *cluster) rerouted() {
 	}
 }
 
+// reached looks after waiters that had to wait because there was no stream to the node that has a
+// session.
+func (x *cluster) reached(session string) {
+	for i := range x.c.parts {
+		p := &x.c.parts[i]
+		var a after
+		p.mu.Lock()
+		p.Reached(session, &a.Effects)
+		p.unlock(&a)
+	}
+}
+
 // linkTo returns the stream to the node that has a session, nil if there is none.
 func (x *cluster) linkTo(session string) *link {
 	if x == nil {

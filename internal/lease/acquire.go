@@ -67,11 +67,12 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 func (p *Partition) InTheWay(session string) { p.bounds.inTheWay = session }
 
 // Died: a session is dead. If it was in the way of an acquisition, the partition may be acquired
-// again at once.
-func (p *Partition) Died(session string) {
+// again at once. Contenders that wait for a stream to its node ask again.
+func (p *Partition) Died(session string, fx *Effects) {
 	if p.bounds.inTheWay == session {
 		p.mayAcquire()
 	}
+	p.Reached(session, fx)
 }
 
 // mayAcquire lets the partition be acquired at once, because it is free now: again, if it is being

@@ -9,9 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
-	membership "github.com/holdfast-go/holdfast/gossip"
 	"github.com/holdfast-go/holdfast/internal/virtual"
-	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -152,19 +150,35 @@ func TestNothingDelaysATakeover(t *testing.T) {
 
 // startAnother starts one more process. stop ends it.
 func startAnother(t *testing.T, net *network, a fallback.Arbiter, name string, takeover time.Duration) (c *coord.Coordinator, stop func()) {
-	h := net.newHost()
-	h.clock = newClock(1, 1, 9)
-	cluster := &coord.Cluster{
-		Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: takeover,
-	}
-	wire.Use(cluster, h)
-	c, err := coord.New(t.Context(), a, &coord.Options{Namespace: "sim", Name: name, Partitions: 61, Cluster: cluster})
-	if err != nil {
-		panic(err)
-	}
+	c, h := startOne(t, net, a, 9, name, &coord.Options{Cluster: &coord.Cluster{Takeover: takeover}})
 	return c, func() {
 		_ = c.Close(context.Background())
 		h.die()
 		h.bury()
+	}
+}
+
+// A process that joins another one is to be its guardian, and leaves before promises cover what the
+// other one has relied on alone. The other one tells it that it is not needed, so it does not stay.
+func TestALeaverIsToldThatItIsNotNeeded(t *testing.T) {
+	const takeover = 3 * time.Second
+	for after := takeover / 3; after < 3*takeover; after += 700 * time.Millisecond {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				net := newNetwork(1)
+				net.bad = t.Errorf
+				a := fallback.NewMemory()
+				_, _, stop := settledAt(t, net, a, 1, &coord.Options{Cluster: &coord.Cluster{Takeover: takeover}})
+				defer stop()
+				time.Sleep(time.Minute)
+				_, leave := startAnother(t, net, a, "node1", takeover)
+				time.Sleep(after)
+				begin := time.Now()
+				leave()
+				if took := time.Since(begin); took > takeover/3 {
+					t.Errorf("it took %v to leave", took)
+				}
+			})
+		})
 	}
 }

@@ -21,24 +21,30 @@ func settled(t *testing.T, net *network, n int, takeover time.Duration) (nodes [
 	return settledAt(t, net, fallback.NewMemory(), n, &coord.Options{Cluster: &coord.Cluster{Takeover: takeover}})
 }
 
+// startOne starts a process, the ith with a clock that is i thousandths fast.
+func startOne(t *testing.T, net *network, a fallback.Arbiter, i int, name string, o *coord.Options) (*coord.Coordinator, *host) {
+	t.Helper()
+	h := net.newHost()
+	h.clock = newClock(1+float64(i)/1000, 1, uint64(i))
+	cluster := &coord.Cluster{
+		Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: o.Cluster.Takeover,
+	}
+	wire.Use(cluster, h)
+	its := *o
+	its.Namespace, its.Name, its.Partitions, its.Cluster = "sim", name, 61, cluster
+	c, err := coord.New(t.Context(), a, &its)
+	if err != nil {
+		panic(err) // perhaps not in the test's goroutine
+	}
+	return c, h
+}
+
 // settledAt is settled with an arbiter, and other options.
 func settledAt(t *testing.T, net *network, a fallback.Arbiter, n int, o *coord.Options) (nodes []*coord.Coordinator, hosts []*host, stop func()) {
 	t.Helper()
 	for i := range n {
-		h := net.newHost()
-		h.clock = newClock(1+float64(i)/1000, 1, uint64(i))
-		hosts = append(hosts, h)
-		cluster := &coord.Cluster{
-			Membership: func(o ring.Options) (ring.Membership, error) { return membership.StartOn(h, o) }, Takeover: o.Cluster.Takeover,
-		}
-		wire.Use(cluster, h)
-		its := *o
-		its.Namespace, its.Name, its.Partitions, its.Cluster = "sim", fmt.Sprint("node", i), 61, cluster
-		c, err := coord.New(t.Context(), a, &its)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes = append(nodes, c)
+		c, h := startOne(t, net, a, i, fmt.Sprint("node", i), o)
+		nodes, hosts = append(nodes, c), append(hosts, h)
 	}
 	settling, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

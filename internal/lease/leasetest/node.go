@@ -291,7 +291,7 @@ func (n *Node) told(args []string) {
 		case "reached":
 			n.P.Reached(args[1], fx)
 		case "died":
-			n.P.Died(args[1])
+			n.P.Died(args[1], fx)
 		case "rerouted":
 			n.P.Rerouted(fx)
 		case "again":

@@ -216,7 +216,7 @@ func TestEndAcquire_FreeMeanwhile(t *testing.T) {
 			case "offered":
 				n.P.Moved(n.ends["a"], &peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours}, now, fx)
 			case "a is dead", "c is dead":
-				n.P.Died(what[:1])
+				n.P.Died(what[:1], fx)
 			}
 			n.P.EndAcquire(now, fx)
 		})
