@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/internal/guard"
+	"github.com/holdfast-go/holdfast/internal/lease"
 	"github.com/holdfast-go/holdfast/ring"
 )
 
@@ -79,7 +81,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
 	if c.cluster != nil {
-		c.cluster.farewell(ctx)
+		if !c.cluster.farewell(ctx) {
+			c.awaitAnnounced(ctx)
+		}
 		c.cluster.outlast(ctx)
 	}
 	// The waiting contenders give up, and their leftovers are released.
@@ -222,24 +226,46 @@ const looksPerLeave = 300
 // at most. With the answers this node has read their messages from before they knew that it serves
 // nothing any more: a hold that was given back meanwhile may have got a row, which is this node's
 // to remove. And it asks once more: with the second answers its replies to those messages have left
-// it.
-func (x *cluster) farewell(ctx context.Context) {
+// it. It reports whether each node that lives has answered: then no grant is on its way to one.
+func (x *cluster) farewell(ctx context.Context) (all bool) {
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
+	answered := make(map[string]bool)
 	for range 2 {
-		for _, parted := range x.pingToPart() {
+		for l, parted := range x.pingToPart() {
 			select {
 			case <-parted:
+				answered[l.Node()] = !l.Down()
 			case <-ctx.Done():
-				return
+				return false
 			}
+		}
+	}
+	return !slices.ContainsFunc(x.ring.View().Nodes(), func(n ring.Node) bool {
+		return n.Name != x.self.name && !n.Unlisted && !n.Incompatible && !answered[n.Name] && !x.members.gone(n.Name)
+	})
+}
+
+// awaitAnnounced waits until no holder relies on what this node has announced, before its session
+// is closed: no round waits for a session that is closed (E3). If ctx ends earlier the session is
+// left to be buried, or to expire.
+func (c *Coordinator) awaitAnnounced(ctx context.Context) {
+	s := c.sessions.current()
+	if s == nil || s.rounds == nil || !guard.PassWaits {
+		return
+	}
+	for until := c.announcedEnds(); !lease.Over(until, c.now()); {
+		if !sleep(ctx, max(until.Sub(c.now()), time.Millisecond)) {
+			c.debts.outlived = true
+			return
 		}
 	}
 }
 
 // pingToPart pings all nodes, and returns a channel for each that is closed when it has answered,
 // or its stream has ended.
-func (x *cluster) pingToPart() (parted []chan struct{}) {
+func (x *cluster) pingToPart() map[*link]chan struct{} {
+	parted := make(map[*link]chan struct{})
 	for _, l := range x.all() {
 		done := make(chan struct{})
 		l.mu.Lock()
@@ -250,7 +276,7 @@ func (x *cluster) pingToPart() (parted []chan struct{}) {
 		}
 		l.mu.Unlock()
 		l.s.Flush()
-		parted = append(parted, done)
+		parted[l] = done
 	}
 	return parted
 }

@@ -77,7 +77,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			}
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
-			s.rounds.told(r.Round)
+			s.rounds.heard(r.Round)
 			c.seen(r.Renewal)
 			c.clearDoubts()
 			timer.Reset(c.renewEvery() - c.since(r.sent))

@@ -78,7 +78,7 @@ func (a *renewals) since(then time.Time) (all []renewed) {
 	return all
 }
 
-// rounded starts a coordinator whose session has a part in rounds, with a renewal in each 2.5 s. It
+// rounded starts a coordinator whose session has a part in rounds, with a renewal in each second. It
 // returns when a renewal has been answered.
 func rounded(t *testing.T, m *fallback.Memory, o *coord.Options) (*renewals, *coord.Coordinator) {
 	m.OpenOnReplicas()
@@ -119,18 +119,18 @@ func TestRenew_AGoroutineThatEndsHoldsUpNone(t *testing.T) {
 	})
 }
 
-// A renewal for a round hangs: the session's own one, due meanwhile, has half of its half second
+// A renewal for a round hangs: the session's own one, due meanwhile, has half of its time
 // (E8).
 func TestRenew_AHungOneLeavesTheNextItsTime(t *testing.T) {
 	bubble(t, func(t *testing.T, m *fallback.Memory) {
 		a, _ := rounded(t, m, &coord.Options{SessionTTL: 20 * time.Second})
 		last := time.Now()
-		time.Sleep(2400 * time.Millisecond)
+		time.Sleep(900 * time.Millisecond)
 		a.hangs(900 * time.Millisecond)
 		if err := a.tell(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(350*time.Millisecond + time.Millisecond)
+		time.Sleep(600*time.Millisecond + time.Millisecond)
 		if all := a.since(last); len(all) != 2 {
 			t.Errorf("renewals %v after %v, want one for the round, and that of the session", all, last)
 		}

@@ -23,10 +23,17 @@ type rounds struct {
 	calls chan struct{}   // capacity 1: a renewal is on its way
 
 	mu      mutex[leafRank] // protects the fields below
-	round   string          // of the table, as it was told last; "" for none
-	since   time.Time       // when it was first told
-	changed chan struct{}   // closed when round is another one, or a hint has come
+	told    toldRound
 	sighted map[uint32]bool // partitions that were seen in Grace
+}
+
+// A toldRound is the table's round, as renewals tell of it.
+type toldRound struct {
+	name    string // "" for none
+	since   time.Time
+	before  time.Time     // when it was told of the last other one
+	apart   time.Time     // this session speaks for no round before (E3)
+	changed chan struct{} // closed when it is another one, or a hint has come
 }
 
 // newRounds returns nil for an arbiter that has no rounds, or has all on one server with replicas
@@ -39,7 +46,7 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 	}
 	x := &rounds{
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error), calls: make(chan struct{}, 1),
-		changed: make(chan struct{}), sighted: make(map[uint32]bool),
+		told: toldRound{changed: make(chan struct{})}, sighted: make(map[uint32]bool),
 	}
 	if c.silence()+c.roundAge() >= c.graceTime() {
 		return nil
@@ -47,21 +54,27 @@ func (c *Coordinator) newRounds(s *session) *rounds {
 	return x
 }
 
-// roundAge is how old a round is at least that is complete (E4). Epochs are the seconds of a
-// server's clock, and clocks of servers differ by Margin: so those that a server gave out after one
-// failover are lower than those after the next (I2).
-func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Margin + time.Second }
+// roundAge is how old a round is at least that is complete (E4).
+func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Margin }
+
+// speaksApart is how long a session waits before it speaks for a round that may follow another one
+// (E3). The Graces of the other one may have ended early, until delta after the next failover. The
+// epochs that were given out since are lost then: three of them, which are seconds of the server's
+// clock. Clocks of servers differ by Margin. The next epochs are above those (I2).
+func (c *Coordinator) speaksApart() time.Duration {
+	return c.silence() + c.opts.Margin + 3*time.Second
+}
 
 // renewEvery is how often the session is renewed. Where a round counts in Grace of the table, each
 // session has renewed at the new server before that: at the deposed one it can for delta at most.
-// One that the table lacks has seen that (E8). Half a second is for the call, and for one before it
-// (alone).
+// One that the table lacks has seen that (E8). Half of the time that is left then is for the call,
+// and for one before it (alone).
 func (c *Coordinator) renewEvery() time.Duration {
 	by, ok := c.remote.ns.(fallback.Rounder)
 	if !ok || !by.Openings() || !guard.TableAge {
 		return c.opts.RenewEvery
 	}
-	return min(c.opts.RenewEvery, c.roundAge()-c.silence()-time.Second/2)
+	return min(c.opts.RenewEvery, (c.roundAge()-c.silence())/2)
 }
 
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
@@ -102,23 +115,44 @@ func (x *rounds) hint() {
 	}
 }
 
-// told notes the round that a renewal has told of.
-func (x *rounds) told(r fallback.Round) {
+// opened is called when the session has been opened, with the round that the table told of.
+func (x *rounds) opened(r fallback.Round) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	x.told.apart = x.c.now().Add(x.c.speaksApart())
+	x.mu.Unlock()
+	x.heard(r)
+}
+
+// heard notes the round that a renewal has told of.
+func (x *rounds) heard(r fallback.Round) {
 	if x == nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if r.Name != x.round {
-		x.round, x.since = r.Name, x.c.now()
-		x.news()
+	t := &x.told
+	if r.Name == t.name {
+		return
 	}
+	now := x.c.now()
+	if t.name != "" {
+		t.before = t.since
+	}
+	// A round ends Graces for one Grace at most, and its epochs are half of one ahead.
+	if r.Name != "" && !t.before.IsZero() && now.Sub(t.before) < 2*x.c.graceTime() {
+		t.apart = lease.Later(t.apart, now.Add(x.c.speaksApart()))
+	}
+	t.name, t.since = r.Name, now
+	x.news()
 }
 
 // news is called with x.mu held.
 func (x *rounds) news() {
-	close(x.changed)
-	x.changed = make(chan struct{})
+	close(x.told.changed)
+	x.told.changed = make(chan struct{})
 }
 
 // now returns the round, the time since when it is known, and a channel that is closed when that
@@ -126,7 +160,7 @@ func (x *rounds) news() {
 func (x *rounds) now() (round string, since time.Time, changed <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.round, x.since, x.changed
+	return x.told.name, x.told.since, x.told.changed
 }
 
 // renew is a renewal for the round's sake. Only the other renewals extend the lease.
@@ -148,13 +182,13 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	}
 	if err == nil {
 		x.s.seen.told(a.Expiry, sent, c.now())
-		x.told(a.Round)
+		x.heard(a.Round)
 	}
 	return a, err
 }
 
-// aloneFor is how much a hanging renewal takes of the half second that the next one has (E8).
-const aloneFor = 250 * time.Millisecond
+// aloneFor is how much a hanging renewal takes of the time that the next one has (E8).
+func (x *rounds) aloneFor() time.Duration { return x.c.opts.Margin / 4 }
 
 // alone waits for the renewal that is on its way, for aloneFor at most. Then the next one knows the
 // answer to that one: otherwise the table of Options.AllReplicas may take the session for a missing
@@ -163,7 +197,7 @@ func (x *rounds) alone(ctx context.Context) (over func()) {
 	if x == nil {
 		return func() {}
 	}
-	timer := time.NewTimer(min(x.c.opts.RetryEvery, aloneFor))
+	timer := time.NewTimer(min(x.c.opts.RetryEvery, x.aloneFor()))
 	defer timer.Stop()
 	select {
 	case x.calls <- struct{}{}:
@@ -225,6 +259,9 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 	if guard.RoundOld && !sleep(ctx, c.silenced()) {
 		return false
 	}
+	if guard.SpeaksApart && !x.apart(ctx, round) {
+		return false
+	}
 	if guard.AnswersIn && !c.flights.settled(ctx) {
 		return false
 	}
@@ -251,6 +288,21 @@ func (x *rounds) reclaimed(ctx context.Context, round string) bool {
 		}
 	}
 	return x.still(ctx, round)
+}
+
+// apart waits until the session may speak. It reports false if another round has begun.
+func (x *rounds) apart(ctx context.Context, round string) bool {
+	for x.still(ctx, round) {
+		x.mu.Lock()
+		until, changed := x.told.apart, x.told.changed
+		x.mu.Unlock()
+		left := until.Sub(x.c.now())
+		if left <= 0 {
+			return true
+		}
+		x.await(ctx, changed, left)
+	}
+	return false
 }
 
 // settling is for how long yet a pass does not count, as a server has taken over a moment ago: the

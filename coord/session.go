@@ -71,7 +71,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	}
 	s.stopListening = sync.OnceFunc(stop)
 	s.seen.told(r.Expiry, sent, c.now())
-	s.rounds.told(r.Round)
+	s.rounds.opened(r.Round)
 	c.seen(r)
 	s.leased(until)
 	if c.cluster != nil {

@@ -127,9 +127,8 @@ const (
 func date(epoch int64) string { return time.Unix(epoch+epochZero, 0).UTC().Format(time.DateOnly) }
 
 // advance is the step of the epoch that every transition takes. The clock in it keeps tokens rising
-// after the record was lost (I2, I6). After a Grace that ended early it is the clock at the end of
-// the whole Grace: epochs that the deposed server gave out are below that, and may be above the
-// clock.
+// after the record was lost (I2, I6). After a Grace that ended early it is ahead of the clock
+// (EndGrace): epochs that the deposed server gave out may be above the clock.
 func (p *Partition) advance(m Moment, owner string) {
 	least := m.Now
 	if guard.Floor {

@@ -110,15 +110,15 @@ func (p *Partition) GraceName() string {
 }
 
 // EndGrace is [Rounder.EndGraces] of one partition (E5), and reports whether it has ended. Its next
-// epoch is not below the one that it would have had at the end of the whole Grace. So tokens rise
-// over those that this failover has lost as much as without rounds. Over those that the next
-// failover loses, they rise by the time between both.
+// epoch is half a Grace ahead of the clock: above those that this failover has lost. The next
+// failover may lose the epochs that follow. It is below the clock at the end of that one's Grace,
+// or below that one's early end, as sessions speak apart (E3).
 func (p *Partition) EndGrace(m Moment, name string) bool {
 	p.enter(m)
 	if p.GraceEnd == 0 || name == "" || p.GraceName() != name && guard.GraceNamed {
 		return false
 	}
-	p.GraceEnd, p.Changed = 0, p.GraceEnd
+	p.GraceEnd, p.Changed = 0, m.Now+m.Grace/2
 	if p.Owner == "" {
 		p.advance(m, "")
 	}

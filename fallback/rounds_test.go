@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
 )
@@ -77,23 +78,54 @@ func TestEndGrace(t *testing.T) {
 	if ended := p.EndGrace(m, name); !ended || p.Load(m).Grace != 0 {
 		t.Fatalf("Grace goes on: %t", ended)
 	}
-	m.Now += 11_000
-	if late.Load(m); late.Epoch != p.Epoch {
-		t.Errorf("epoch %d after an early end, %d after the whole Grace", p.Epoch, late.Epoch)
+	if least := fallback.EpochAt(time.UnixMilli(m.Now + 6_000)); int64(p.Epoch) != least {
+		t.Errorf("epoch %d after an early end, half a Grace ahead is %d", p.Epoch, least)
 	}
-	if p.EndGrace(m, name) || p.Epoch != late.Epoch {
+	early := p.Epoch
+	m.Now += 11_000
+	if late.Load(m); late.Epoch != early+5 {
+		t.Errorf("epoch %d after an early end, %d after the whole Grace", early, late.Epoch)
+	}
+	if p.EndGrace(m, name) || p.Epoch != early {
 		t.Error("Grace has ended twice")
 	}
 }
 
-// TestEndGrace_OfAnOwner: the owner stays, with its epoch. The next epoch is not lower than that of
-// the end of the whole Grace, and the one after it is one more.
+// TestEndGrace_TwiceInARow: after an early end a partition has another epoch, and its server fails
+// over and loses all. Epochs rise though the next Grace lasts for all of Q, and by a clock that is
+// a second behind.
+func TestEndGrace_TwiceInARow(t *testing.T) {
+	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
+	var p fallback.Partition
+	p.Format(m, 0)
+	m.Server, m.Process = "other", "other"
+	p.Load(m)
+	m.Now += 2_000
+	p.EndGrace(m, p.GraceName())
+	lost := p.Acquire(m, "a", fallback.Expect{Epoch: p.Epoch}).Record.Epoch
+	lost = max(lost, p.DemoteUnserved(m, "a", lost).Record.Epoch)
+	m.Now -= 1_000
+	m.Server, m.Process = "third", "third"
+	next := fallback.Partition{}
+	next.Load(m) // as a lost record
+	if next.GraceName() == "" {
+		t.Fatal("a lost record is in no Grace")
+	}
+	m.Now += 12_000
+	if next.Load(m); next.Epoch <= lost {
+		t.Errorf("epoch %d after %d was lost", next.Epoch, lost)
+	}
+}
+
+// TestEndGrace_OfAnOwner: the owner stays, with its epoch. The next epoch is half a Grace ahead of
+// the clock of the early end, and the one after it is one more.
 func TestEndGrace_OfAnOwner(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition
 	p.Format(m, 0)
-	least := p.Load(m).Epoch + 12
-	owned := p.Acquire(m, "a", fallback.Expect{Epoch: least - 12}).Record
+	free := p.Load(m).Epoch
+	least := free + 7
+	owned := p.Acquire(m, "a", fallback.Expect{Epoch: free}).Record
 	m.Server, m.Process = "other", "other"
 	p.Load(m)
 	m.Now += 1_000
@@ -107,7 +139,7 @@ func TestEndGrace_OfAnOwner(t *testing.T) {
 		m.Server = p.Server
 		next := p.DemoteUnserved(m, "a", owned.Epoch).Record
 		if next.Epoch < least {
-			t.Errorf("epoch %d after that of an owner, at the end of the whole Grace it would be %d", next.Epoch, least)
+			t.Errorf("epoch %d after that of an owner, want at least %d", next.Epoch, least)
 		}
 		if again := p.Acquire(m, "b", fallback.Expect{Epoch: next.Epoch}).Record; again.Epoch != next.Epoch+1 {
 			t.Errorf("epoch %d after %d", again.Epoch, next.Epoch)

@@ -101,17 +101,18 @@ func (w *world) seen(partition, epoch uint32) {
 }
 
 // hasty reports whether some epoch is too far ahead of the arbiter's clock, by many transitions in
-// a row: an arbiter that lost it would give it out again after Q. This is a limit of the protocol
-// (see DESIGN.md), and only more time protects from it. One more is for a transition of a deposed
-// primary. Epochs are seconds since 2000, when the time of a bubble begins. ahead is the lead of
-// the next server's clock.
+// a row: an arbiter that lost it would give it out again after Q, or half of Q after an early end.
+// This is a limit of the protocol (see DESIGN.md), and only more time protects from it. One more is
+// for a transition of a deposed primary. Epochs are seconds since 2000, when the time of a bubble
+// begins. ahead is the lead of the next server's clock.
 func (w *world) hasty(ahead time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.cfg.Observed { // epochs are by the clocks of processes
 		ahead = 0
 	}
-	again := time.Now().Add(ahead+w.s.grace).Unix() - time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	early := w.t(1800*time.Millisecond) + w.s.grace/2 // a round is 2 s old by a clock that may be fast
+	again := time.Now().Add(ahead+early).Unix() - time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	return int64(slices.Max(w.latest[:]))+1 >= again
 }
 

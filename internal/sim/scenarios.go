@@ -67,6 +67,7 @@ var scenarios = []scenario{
 	{"a pass counts once the server before is silent", 16, passesLate},                                 // E3
 	{"a process that starts takes nothing while the server before may call it dead", 4, opensAtTheNew}, // E6
 	{"tokens rise over lost data though Grace ends early", 2, runsAhead},                               // E5, I2
+	{"and though the next failover follows at once, and loses these as well", 4, runsAheadTwice},       // E3, I2
 	{"what was announced has passed before Grace ends early", 8, letsGo},                               // E3
 	{"what was given back to a deposed server is reclaimed before Grace ends early", 8, demotesLate},   // E3, I5
 	{"Grace does not end early where the sessions were lost", 4, unheard},

@@ -427,49 +427,6 @@ func (w *world) revokeAtDeposed(owner *start) {
 	}
 }
 
-// runsAhead: partitions change hands so often that their epochs are ahead of the server's clock,
-// which fails over then and has lost all. Tokens rise all the same, though Grace ends early.
-func runsAhead(i int) Config {
-	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 1, apart: true, script: func(w *world) {
-		time.Sleep(20 * time.Second)
-		ctx := context.Background()
-		ns, err := w.s.Memory.Attach(ctx, w.s.settings())
-		for p := range uint32(partitions) {
-			for range 3 {
-				var r fallback.Record
-				var a fallback.Acquisition
-				if r, err = ns.Load(ctx, p); err == nil && ofOther(p) {
-					if a, err = ns.Acquire(ctx, p, "hasty", fallback.Expect{Epoch: r.Epoch}); err == nil {
-						_, err = ns.DemoteUnserved(ctx, p, "hasty", a.Record.Epoch)
-					}
-				}
-			}
-		}
-		if err != nil {
-			w.h.say("%v", err)
-		}
-		before := make(map[string]coord.Fence)
-		for i := range 2 {
-			for _, key := range onOther() {
-				l, err := w.nodes[i].now.c.Lock(ctx, key)
-				if err != nil {
-					w.h.say("Lock: %v", err)
-					return
-				}
-				if l.Fence() <= before[key] {
-					w.h.say("I2: key %s was locked with %v after %v", key, l.Fence(), before[key])
-				}
-				before[key] = l.Fence()
-				_ = l.Unlock()
-			}
-			if i == 0 {
-				w.failoverPart(nil, Fault{})
-			}
-		}
-		time.Sleep(20 * time.Second)
-	}}
-}
-
 // unheard: a node has keys, and reaches no arbiter, which has lost all: the new server does not
 // know its session.
 func unheard(i int) Config {

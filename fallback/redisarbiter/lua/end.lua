@@ -9,7 +9,7 @@ if by == '' then
 end
 local ends = by == ARGV[2] and string.format('%.0f', grace) == ARGV[3]
 if ends then
-  finish(OBSERVED and grace / 1000 + Q or grace)
+  finish(now + math.floor(Q / 2))
 end
 save()
 return ends and 1 or 0

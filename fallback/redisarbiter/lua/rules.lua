@@ -30,7 +30,7 @@ local function save()
 end
 
 local function advance(to)
-  local least = redis.call('HGET', rec, 'e') -- a Grace has ended early: when the whole one ends
+  local least = redis.call('HGET', rec, 'e') -- a Grace has ended early: what the clock counts as, at least
   if least then
     redis.call('HDEL', rec, 'e')
   end
@@ -39,11 +39,11 @@ local function advance(to)
   seq, owner, from, dirty = 0, to, 0, true
 end
 
--- Partition.endGrace; or its early end, with the time at which the whole Grace ends.
-local function finish(whole)
+-- Partition.endGrace; or its early end, with the least time that the next epoch is of.
+local function finish(least)
   grace, dirty, changed = 0, true, nil
-  if whole then
-    redis.call('HSET', rec, 'e', string.format('%.0f', whole))
+  if least then
+    redis.call('HSET', rec, 'e', string.format('%.0f', least))
   else
     redis.call('HDEL', rec, 'e')
   end

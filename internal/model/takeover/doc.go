@@ -5,6 +5,7 @@
 //     failovers of the arbiter, guardians that restart.
 //   - grace.go: an early end of Grace.
 //   - rounds.go: rounds, the way to such an end.
+//   - tokens.go: epochs over failovers, where Grace ends early.
 //   - length.go: a Grace whose length changes while processes run.
 //   - consent.go: a store that is deposed and goes on acknowledging.
 //
