@@ -84,7 +84,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Versions are those from Oldest to Newest.
+// Versions are all from Oldest to Newest.
 type Versions struct{ Oldest, Newest uint16 }
 
 // common returns the newest version that both have.
@@ -105,7 +105,8 @@ type Handler interface {
 
 	// Frame is called for each frame, in the order sent. It must not block: nothing else is read
 	// from this stream meanwhile. f, with the bytes of its Session and Key, is only valid until
-	// Frame returns. Frames that it sends on s are written when the batch that was read is used up.
+	// Frame returns. Frames that it sends on s are written when the batch that was read is used up,
+	// or once 64 KiB of them wait.
 	Frame(s *Stream, f *Frame)
 
 	// Down is called once for each Up, after the last Frame; err matches [ErrClosed] and

@@ -65,7 +65,7 @@ type Stream struct {
 const (
 	readBuffer = 64 << 10  // of each stream: holds at least one frame
 	keepBuffer = 256 << 10 // larger write buffers are let go once they are empty
-	flushAt    = 64 << 10  // a batch's replies are not held back beyond this
+	flushAt    = 64 << 10  // a batch's replies and queued frames are not held back beyond this
 	softQueue  = 1 << 20   // reading pauses if more bytes wait
 )
 
@@ -116,8 +116,8 @@ func (s *Stream) String() string { return fmt.Sprintf("%q#%d", s.node, s.gen) }
 // returned. It does not wait for the network: at most it hands bytes to a socket that takes
 // them. That includes one system call or a few, with frames of other senders too.
 //
-// During [Handler.Frame] of the same stream it only appends: the read loop writes when the
-// batch that it has read is used up. Nil does not mean that the frame arrives: see the
+// During [Handler.Frame] of the same stream it only appends, while less than 64 KiB wait: the read
+// loop writes when the batch that it has read is used up. Nil does not mean that the frame arrives: see the
 // package comment. The error matches [ErrFrame] if f is not valid, and [ErrClosed] and the
 // cause if the stream is closed. If more than Options.MaxQueue bytes are waiting, the
 // stream is closed with [ErrQueueFull].
@@ -129,7 +129,8 @@ func (s *Stream) Send(f *Frame) error {
 // order is taken, and the caller calls Flush once it has let go of the lock. (Send yields
 // the processor before it writes, so others may wait for the lock longer than a system call
 // takes.) A frame without a Flush goes with the next that is sent, with the next FlushSoon of
-// any stream, or with the next keepalive.
+// any stream, or with the next keepalive. Once 64 KiB wait, the stream's own goroutine writes them
+// without a Flush.
 func (s *Stream) Queue(f *Frame) error { return s.send(f, true) }
 
 // Pass sends f on another stream, as to.Send(f) does, but leaves the writing to the end of the
@@ -147,7 +148,7 @@ func (s *Stream) Pass(to *Stream, f *Frame) error {
 const unlimited = math.MaxInt
 
 // send appends f and writes, unless there is a writer already. later says that the caller will
-// call Flush.
+// call Flush: it may hold a lock, so if much waits, the stream's own goroutine is to write.
 func (s *Stream) send(f *Frame, later bool) error {
 	if err := f.Check(); err != nil {
 		return err
@@ -173,6 +174,12 @@ func (s *Stream) send(f *Frame, later bool) error {
 		return nil
 	}
 	s.writing = true
+	if later {
+		s.handed = true
+		s.mu.Unlock()
+		wake(s.kick)
+		return nil
+	}
 	s.mu.Unlock()
 	s.write()
 	return nil
