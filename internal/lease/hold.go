@@ -53,7 +53,7 @@ func (h *hold) remote() bool { return h.source == SourceOwner || h.source == Sou
 
 // deadlines returns when the hold lapses.
 func (p *Partition) deadlines(h *hold) Deadlines {
-	if h.source == SourceOwn && p.own != nil && !p.own.goodUntil.IsZero() {
+	if h.source == SourceOwn && p.own != nil && !p.own.goodUntil.IsZero() && !p.own.apart {
 		return Deadlines{p.own.goodUntil, p.own.goodUntil} // both are not earlier than that (extend)
 	}
 	d := Deadlines{Session: h.session.Deadline()}

@@ -1,11 +1,13 @@
 package lease
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/handoff"
 )
 
 // A wall clock that steps forward ends the times of this node alone, and not those announced to
@@ -92,4 +94,40 @@ func stepped(t *testing.T, now time.Time, seconds int) time.Time {
 		t.Fatalf("the wall clock's part of a time is not where it was: %v", x)
 	}
 	return x
+}
+
+// An ownership has lapsed by the wall clock once that has passed the earlier one of its two
+// deadlines. After a step back between a renewal and a confirmation that is not the earlier one by
+// the monotonic clock. Holds and turns under it have lapsed as well.
+func TestOver_AStepBackBetweenTwoDeadlines(t *testing.T) {
+	began := time.Now()
+	p := new(Partition)
+	p.Init(&Config{Began: began, Lease: time.Minute, RenewEvery: time.Second, Handoff: handoff.Limits{Linger: time.Second}, Requests: new(atomic.Uint64)}, 7)
+	p.own, p.phase = newOwnership(NewSession("s", began.Add(time.Minute)), 1, stepped(t, began.Add(time.Second), -30)), Owned
+	var fx Effects
+	used, kept := p.Key("used"), p.Key("kept")
+	turn, fence := p.BeginOwn(used, began, 0)
+	if turn, fence := p.BeginOwn(kept, began, 0); turn == nil {
+		t.Fatal("nothing is granted")
+	} else if _, state := p.Unlock(turn, fence, began, &fx); state != TurnRuns || !p.Lingers(kept) {
+		t.Fatal("the key is not kept")
+	}
+	for seconds, lapsed := range map[int]bool{0: false, 30: true} { // by the wall clock the deadline is 31 s after began
+		now := stepped(t, began.Add(2*time.Second), seconds)
+		if good, d := p.Good(now), p.deadlines(used.hold).Past(now); good == lapsed || d != lapsed {
+			t.Errorf("%d s: good %t, the hold has lapsed %t", seconds, good, d)
+		}
+	}
+	used.Join(&Waiter{Value: &Seat{Ready: make(chan struct{}, 1)}})
+	p.granted[PathOwn] = 10 // not one that is measured
+	if p.Pass(turn, fence) != nil {
+		t.Error("the next turn is passed on without the clock")
+	}
+	now := stepped(t, began.Add(2*time.Second), 30)
+	if turn, _, _ := p.Reenter(kept, now); turn != nil {
+		t.Error("a key that is kept is granted")
+	}
+	if p.InForce(used, now, &fx) {
+		t.Error("the hold is in force")
+	}
 }

@@ -33,6 +33,7 @@ func (o *ownership) extend(p *Partition, now time.Time) bool {
 	if b.Before(a) {
 		o.goodUntil = b
 	}
+	o.apart = o.goodWall != o.goodUntil.UnixNano()
 	return true
 }
 

@@ -42,6 +42,7 @@ type ownership struct {
 	// Until then it is good, by the monotonic and by the wall clock.
 	goodUntil time.Time
 	goodWall  int64
+	apart     bool // goodWall is not goodUntil's: the clocks disagree on the earlier one of two deadlines
 
 	quickUntil Moment // until then the monotonic clock alone decides: a millisecond at most
 

@@ -44,7 +44,7 @@ func (p *Partition) EndOwn(t *Turn, fence uint64) bool {
 func (p *Partition) Pass(t *Turn, fence uint64) *Waiter {
 	k, o := t.key, p.own
 	if t.fence != fence || t.lost != nil || k.hold.source != SourceOwn || k.others != nil || t.end != nil || p.closing.ending != Open ||
-		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || p.granted[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
+		o == nil || o.seq >= noSeq || o.goodUntil.IsZero() || o.apart || p.granted[PathOwn]%64 < 2 || k.q.Recalled() || k.q.Waiting() == 0 {
 		return nil
 	}
 	next := uint64(p.token(1))
