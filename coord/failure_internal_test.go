@@ -1,9 +1,13 @@
 package coord
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/holdfast-go/holdfast/fallback"
 )
 
 // A failure that was noted while the wall clock was an hour off has its true age in a report. One
@@ -41,4 +45,30 @@ func TestReport_NodesThatAreLeftOut(t *testing.T) {
 			t.Errorf("%d nodes and %d more", len(r.Nodes), r.MoreNodes)
 		}
 	}
+}
+
+// A call that was cancelled, as when its session ends, says nothing about the arbiter: that it is
+// silent, how fast it is, or that it answers.
+func TestHealth_ACancelledCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(t.Context(), fallback.NewMemory(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []Op{OpRenew, OpVerify, OpReclaim} {
+			c.called(op, c.now(), nil)
+			c.called(op, c.now().Add(-time.Hour), context.Canceled)
+			if silent, slowest := c.remote.health.isSilent(), c.tells.stats.renewals.slowest(); silent || slowest >= time.Hour {
+				t.Errorf("%v: silent %t, a renewal takes %v", op, silent, slowest)
+			}
+			c.called(op, c.now(), errNoAnswer)
+			c.called(op, c.now(), context.Canceled)
+			if !c.remote.health.isSilent() {
+				t.Errorf("%v: a call that is not answered does not count", op)
+			}
+		}
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

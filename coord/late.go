@@ -51,21 +51,21 @@ func (c *Coordinator) called(op Op, start time.Time, err error) {
 }
 
 // calledMany counts n calls that were sent in one go, and the failed ones among them. A cancelled
-// one is not counted: it says nothing about the arbiter.
+// one is told to the trace alone: it says nothing about the arbiter.
 func (c *Coordinator) calledMany(op Op, n, failed int, start time.Time, err error) {
-	took := c.since(start)
-	if op == OpRenew {
+	took, cancelled := c.since(start), errors.Is(err, context.Canceled)
+	if op == OpRenew && !cancelled {
 		c.tells.stats.renewals.took(took)
 	}
-	if !errors.Is(err, context.Canceled) {
+	if !cancelled {
 		c.tells.stats.calls[op].Add(uint64(n))
 		c.tells.stats.tookFor(op, took, failed, err)
 		if failed > 0 {
 			c.failed(op, failed, err)
 		}
 	}
-	if op == OpRenew || op == OpVerify || op == OpReclaim {
-		if c.remote.health.note(took, failed < n) && c.cluster != nil {
+	if answered := failed < n; (answered || !cancelled) && (op == OpRenew || op == OpVerify || op == OpReclaim) {
+		if c.remote.health.note(took, answered) && c.cluster != nil {
 			c.cluster.pingAll() // the owners' renewals are answered as well
 			c.cluster.adoptNow()
 		}
