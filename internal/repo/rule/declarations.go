@@ -16,6 +16,7 @@ import (
 // declaration is a function, method, type, variable or constant.
 type declaration struct {
 	name    string // that of a method begins with a dot
+	of      string // the type of a method
 	comment string
 	begins  int // the line of the comment, or as line
 	line    int
@@ -34,8 +35,8 @@ func (r *repository) declarations(file string) []declaration {
 	var all []declaration
 	set := token.NewFileSet()
 	line := func(p token.Pos) int { return set.Position(p).Line }
-	add := func(name string, comment *ast.CommentGroup, n ast.Node) {
-		d := declaration{name: name, comment: comment.Text(), begins: line(n.Pos()), line: line(n.Pos()), ends: line(n.End()), names: names(n)}
+	add := func(name, of string, comment *ast.CommentGroup, n ast.Node) {
+		d := declaration{name: name, of: of, comment: comment.Text(), begins: line(n.Pos()), line: line(n.Pos()), ends: line(n.End()), names: names(n)}
 		if comment != nil {
 			d.begins = line(comment.Pos())
 		}
@@ -48,26 +49,38 @@ func (r *repository) declarations(file string) []declaration {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			name := d.Name.Name
+			name, of := d.Name.Name, ""
 			if d.Recv != nil {
-				name = "." + name
+				name, of = "."+name, receiver(d.Recv.List[0].Type)
 			}
-			add(name, d.Doc, d)
+			add(name, of, d.Doc, d)
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				switch s := s.(type) {
 				case *ast.ValueSpec:
 					for _, n := range s.Names {
-						add(n.Name, cmp.Or(s.Doc, d.Doc), s)
+						add(n.Name, "", cmp.Or(s.Doc, d.Doc), s)
 					}
 				case *ast.TypeSpec:
-					add(s.Name.Name, cmp.Or(s.Doc, d.Doc), s)
+					add(s.Name.Name, "", cmp.Or(s.Doc, d.Doc), s)
 				}
 			}
 		}
 	}
 	r.declared[file] = all
 	return all
+}
+
+// receiver returns the name of a method's type.
+func receiver(x ast.Expr) string {
+	name := ""
+	ast.Inspect(x, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && name == "" { // a parameter of the type comes after it
+			name = id.Name
+		}
+		return true
+	})
+	return name
 }
 
 // names returns the names in a declaration, but those of a literal's fields.
@@ -117,16 +130,16 @@ func (r *repository) at(m mention) (d declaration) {
 
 // testsOf returns up to three tests that use a declaration of a test's file, also by way of others.
 // It adds how many more there are. Those of that file come first. Names are compared, so it takes
-// methods of one name for one, and a local variable for a function of its name.
-func (r *repository) testsOf(name, file string) string {
+// methods of one name for one, and a local variable for a function of its name. So of tests that
+// seem to use a method it takes those that use its type as well, by functions, if there are any.
+func (r *repository) testsOf(used declaration, file string) string {
 	users := r.usersIn(path.Dir(file))
-	seen := map[string]bool{name: true}
-	for next := []string{name}; len(next) > 0; next = next[1:] {
-		for _, user := range users[next[0]] {
-			if !seen[user] {
-				seen[user] = true
-				next = append(next, user)
-			}
+	seen := reach(used.name, users, func(string) bool { return true })
+	if used.of != "" {
+		typed := reach(used.of, users, func(name string) bool { return !strings.HasPrefix(name, ".") })
+		maps.DeleteFunc(typed, func(name string, _ bool) bool { return !seen[name] || !isRun.MatchString(name) || name == "TestMain" })
+		if len(typed) > 0 {
+			seen = typed
 		}
 	}
 	var tests []string
@@ -148,6 +161,20 @@ func (r *repository) testsOf(name, file string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(tests[:3], ", "), len(tests)-3)
 	}
 	return strings.Join(tests, ", ")
+}
+
+// reach returns the declarations that use a name, also by way of others that by says.
+func reach(name string, users map[string][]string, by func(name string) bool) map[string]bool {
+	seen := map[string]bool{name: true}
+	for next := []string{name}; len(next) > 0; next = next[1:] {
+		for _, user := range users[next[0]] {
+			if !seen[user] && by(user) {
+				seen[user] = true
+				next = append(next, user)
+			}
+		}
+	}
+	return seen
 }
 
 // usersIn returns, for each name in the tests of a directory, their declarations that use it.

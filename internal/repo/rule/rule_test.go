@@ -74,6 +74,12 @@ func TestMakeRule(t *testing.T) {
 				t.Errorf("%s: it does not show %q:\n%s", name, want, text)
 			}
 		}
+		if strings.Contains(text, storiesDir) != strings.Contains(text, "-run 'TestGuards$") {
+			t.Errorf("%s: it names the directory of the stories of TestGuards, or has one of these, and not both:\n%s", name, text)
+		}
+	}
+	if text, err := pageOf(t, "8"); err != nil || strings.Contains(text, " more (by grant)") {
+		t.Errorf("8: %v: tests that do not use the world of FuzzWorld:\n%s", err, text)
 	}
 	if text, err := pageOf(t, "I1"); err != nil || strings.Count(text, "\n") > 100 || strings.Contains(text, "coord/guards.go") {
 		t.Errorf("I1: %v: %d lines:\n%s", err, strings.Count(text, "\n"), text)

@@ -14,7 +14,7 @@ const scenarios = "internal/sim/scenarios.go"
 // stories writes which tests take the rule's guards away, and which scenarios of the simulation are
 // about it.
 func (p *page) stories() {
-	fmt.Fprintf(p, "\nstories; those of TestGuards are in %s\n", storiesDir)
+	fmt.Fprintln(p, "\nstories")
 	lines := p.modelStories()
 	for _, x := range []struct{ file, tells, flags, test, dir string }{
 		{"internal/model/takeover/guardians.go", "A session is dead that it, or a holder, takes for valid, without each of these guards.",
@@ -98,6 +98,7 @@ func (p *page) modelStories() (lines []string) {
 		}
 		lines = append(lines, "# "+tells, command("-v", test.name, pattern, dir))
 		if test.name == "TestGuards" {
+			lines = append(lines, "  Its stories are in "+storiesDir+".")
 			lines = append(lines, p.told(names)...)
 		}
 	}

@@ -82,7 +82,7 @@ func (p *page) others(about []mention) (lines []string) {
 		switch {
 		case len(lines) >= most: // is only counted
 		case !isRun.MatchString(by):
-			by = fmt.Sprintf("%s (by %s)", p.testsOf(d.name, m.file), strings.TrimPrefix(d.name, "."))
+			by = fmt.Sprintf("%s (by %s)", p.testsOf(d, m.file), strings.TrimPrefix(d.name, "."))
 		}
 		lines = append(lines, fmt.Sprintf("./%s:%d: %s: %s", m.file, m.line, by, strings.TrimSpace(m.text)))
 	}
