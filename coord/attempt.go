@@ -38,11 +38,7 @@ func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	}
 	w := x.join(k)
 	p.mu.Unlock()
-	if x.itself() && p.leaveQueue(k, w) {
-		c.recycle(w)
-		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
-	}
-	return x.await(k, w)
+	return x.asked(k, w)
 }
 
 // once takes the key if that is possible at once, and waits for it otherwise.
@@ -171,19 +167,39 @@ func (x *attempt) ask(k *lease.Key, now time.Time, a *after) (Lock, error) {
 	return x.asked(k, w)
 }
 
-// asked waits, once a request is under way. The mutex is free.
+// asked waits, once the caller is queued. The mutex is free.
 func (x *attempt) asked(k *lease.Key, w *lease.Waiter) (Lock, error) {
-	if len(w.Value.Ready) == 0 && x.itself() && x.p.leaveQueue(k, w) { // the caller reads the key
+	held, stuck, done := x.consult(k, w)
+	// A caller that has got its turn since it was found in a circle goes on: it is in none.
+	if (held || stuck != nil) && x.p.leaveQueue(k, w) {
 		x.c.recycle(w)
-		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+		if held {
+			return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
+		}
+		return Lock{}, x.c.sentAway(stuck)
 	}
-	return x.await(k, w)
+	return x.await(k, w, done)
 }
 
-// itself reports whether the caller would wait for itself, and notes whether it has locks.
-func (x *attempt) itself() (held bool) {
-	held, x.holds = x.c.carries(x.ctx, x.key)
-	return held
+// consult asks the caller's context, the user's code, for all that the wait needs. It reports
+// whether the caller would wait for itself, and waits until it is clear whether the caller is in a
+// circle: then it returns that. If the context panics, the caller leaves the queue.
+func (x *attempt) consult(k *lease.Key, w *lease.Waiter) (held bool, stuck *stuckWait, done <-chan struct{}) {
+	returned := false
+	defer func() {
+		if !returned { // no caller would take the turn
+			x.p.abandon(k, w)
+		}
+	}()
+	if len(w.Value.Ready) == 0 {
+		held, x.holds = x.c.carries(x.ctx, x.key)
+	}
+	if !held && x.holds && !x.try && mayCircle(x.key) {
+		stuck = x.c.endure(x.ctx, x.key, nil, w.Value.Ready)
+	}
+	done = x.ctx.Done()
+	returned = true
+	return held, stuck, done
 }
 
 // join queues the caller.

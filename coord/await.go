@@ -8,16 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// await waits for the turn, without the mutex.
-func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
-	if x.holds && !x.try && mayCircle(x.key) {
-		// A caller that has got its turn since it was found in a circle goes on: it is in none.
-		if s := x.c.endure(x.ctx, x.key, nil, w.Value.Ready); s != nil && x.p.leaveQueue(k, w) {
-			x.c.recycle(w)
-			return Lock{}, x.c.sentAway(s)
-		}
-	}
-	t, at, err := x.p.wait(x.ctx, k, w, x)
+// await waits for the turn, without the mutex. done is that of the caller's context.
+func (x *attempt) await(k *lease.Key, w *lease.Waiter, done <-chan struct{}) (Lock, error) {
+	t, at, err := x.p.wait(done, k, w, x)
 	if err != nil {
 		if x.try && errors.Is(err, ErrLocked) && x.c.heldBy(x.ctx, x.key) { // the caller reads the key
 			err = &WaitError{Key: x.key, Reason: ErrHeld}
@@ -38,23 +31,23 @@ func (x *attempt) await(k *lease.Key, w *lease.Waiter) (Lock, error) {
 
 // wait waits for the waiter's turn, and returns when that was; a nil turn if it was over before the
 // caller could have it.
-func (p *partition) wait(ctx context.Context, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
+func (p *partition) wait(done <-chan struct{}, k *lease.Key, w *lease.Waiter, x *attempt) (t *lease.Turn, at lease.Moment, err error) {
 	s, key := w.Value, x.key
-	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(ctx, k, w, x.late) {
+	if s.Try && len(s.Ready) == 0 && !p.awaitAnswer(done, k, w, x.late) {
 		p.c.recycle(w)
 		return nil, at, &WaitError{Key: key, Reason: errNoAnswer}
 	}
 	select {
 	case <-s.Ready:
-	case <-ctx.Done():
+	case <-done:
 		if p.leaveQueue(k, w) {
-			return nil, at, p.c.gaveUp(ctx, key, w)
+			return nil, at, p.c.gaveUp(x.ctx, key, w)
 		}
 		<-s.Ready // the turn came, or a refusal, in the same moment
 		if !s.Refused {
 			// The caller is not there to use the turn: it is passed on, in full (rule 11).
 			Lock{p: p, t: s.Turn, fence: w.Fence()}.pass()
-			return nil, at, p.c.gaveUp(ctx, key, w)
+			return nil, at, p.c.gaveUp(x.ctx, key, w)
 		}
 	}
 	if s.Refused {
@@ -84,7 +77,7 @@ func (l Lock) pass() {
 // awaitAnswer limits the wait of a TryLock: an owner has no deadline for its answer, and a call may
 // wait for a connection. It reports false if the waiter has left the queue. late is closed when
 // that is over; nil: it begins now.
-func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
+func (p *partition) awaitAnswer(done <-chan struct{}, k *lease.Key, w *lease.Waiter, late <-chan struct{}) bool {
 	var rung <-chan time.Time
 	if late == nil {
 		timer := time.NewTimer(p.c.answerIn())
@@ -95,7 +88,7 @@ func (p *partition) awaitAnswer(ctx context.Context, k *lease.Key, w *lease.Wait
 	case <-w.Value.Ready:
 		w.Value.Ready <- struct{}{} // for wait
 		return true
-	case <-ctx.Done():
+	case <-done:
 		return true
 	case <-rung:
 	case <-late:

@@ -104,7 +104,7 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			continue
 		}
 		if x == nil {
-			held, holds := c.carries(ctx, key)
+			held, stuck, done := c.consult(ctx, s, key, try, f, label)
 			if held {
 				s.quit(key, f, label)
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrHeld}
@@ -112,7 +112,10 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 			if f == nil {
 				return ReadLock{}, &WaitError{Key: key, Reason: ErrLocked}
 			}
-			if err := c.awaitFlight(ctx, s, key, f, label, holds && !try); err != nil {
+			if stuck != nil && s.leave(key, f, label) {
+				return ReadLock{}, c.waitFailed(try, c.sentAway(stuck))
+			}
+			if err := c.awaitFlight(ctx, done, s, key, f, label); err != nil {
 				return ReadLock{}, c.waitFailed(try, err)
 			}
 			if x, turn = f.x, f.turn; x == nil && f.try && !try {
@@ -129,22 +132,36 @@ func (c *Coordinator) rlockSlowly(ctx context.Context, s *readShard, hash uint64
 	}
 }
 
-// awaitFlight waits for a flight to end. holds: ctx carries locks.
-func (c *Coordinator) awaitFlight(ctx context.Context, s *readShard, key string, f *flight, label *string, holds bool) error {
-	if holds { // see attempt.await
+// consult is attempt.consult for a caller that is one of a flight's; f is nil if there is none.
+func (c *Coordinator) consult(
+	ctx context.Context, s *readShard, key string, try bool, f *flight, label *string,
+) (held bool, stuck *stuckWait, done <-chan struct{}) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.quit(key, f, label)
+		}
+	}()
+	held, holds := c.carries(ctx, key)
+	if f != nil && holds && !held && !try {
 		asks := func() string {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return f.name
 		}
-		if w := c.endure(ctx, c.sharedName(key, 0), asks, f.done); w != nil && s.leave(key, f, label) {
-			return c.sentAway(w)
-		}
+		stuck = c.endure(ctx, c.sharedName(key, 0), asks, f.done)
 	}
+	done = ctx.Done()
+	returned = true
+	return held, stuck, done
+}
+
+// awaitFlight waits for a flight to end. done is ctx's.
+func (c *Coordinator) awaitFlight(ctx context.Context, done <-chan struct{}, s *readShard, key string, f *flight, label *string) error {
 	select {
 	case <-f.done:
 		return nil
-	case <-ctx.Done():
+	case <-done:
 	}
 	reason := c.whyNot(s, key, f)
 	s.quit(key, f, label)
