@@ -30,11 +30,14 @@ func (c *Coordinator) advise() {
 	c.background(func() {
 		ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 		defer cancel()
+		sent := c.now()
 		advice, err := ns.Advise(ctx)
 		unfit := errors.Is(err, fallback.ErrRefused)
 		if err != nil && !unfit {
+			c.called(OpAdvise, sent, err)
 			return // the settings are not known
 		}
+		c.called(OpAdvise, sent, nil) // that they are refused is an answer
 		texts, why := advice, ""
 		if unfit {
 			why = err.Error()

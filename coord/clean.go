@@ -148,8 +148,10 @@ func (c *Coordinator) cleanKey(ns fallback.Lister, p *partition, key string) {
 // all rows of the partitions, nil after an error.
 func (c *Coordinator) cleanThese(ctx context.Context, ns fallback.Lister, these []uint32, which func(name string) bool) (rows []map[string]fallback.Row) {
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+	sent := c.now()
 	rows, err := ns.Rows(call, these)
 	cancel()
+	c.called(OpRows, sent, err)
 	if err != nil {
 		return nil
 	}
@@ -264,8 +266,10 @@ func (c *Coordinator) waitingFor(ctx context.Context, these []uint32, rows []map
 			}
 			asked[key] = true
 			call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
+			sent := c.now()
 			all, err := ns.Waiters(call, these[i], key, cleanWaiters)
 			cancel()
+			c.called(OpRows, sent, err)
 			if err != nil {
 				return nil
 			}

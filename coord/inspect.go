@@ -318,7 +318,9 @@ func (x *inspection) queue(ctx context.Context) (sessions []string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.c.opts.CallTimeout)
 	defer cancel()
+	sent := x.c.now()
 	waiters, err := lister.Waiters(ctx, x.info.Partition, x.info.Key, mostWaiters)
+	x.c.called(OpRows, sent, err)
 	if err != nil {
 		x.info.Unanswered = append(x.info.Unanswered, Unanswered{Process{Name: "arbiter"}, err.Error()})
 	}

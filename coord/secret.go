@@ -126,5 +126,8 @@ func (c *Coordinator) RotateSecret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return ns.Rotate(ctx)
+	sent := c.now()
+	err = ns.Rotate(ctx)
+	c.called(OpRotate, sent, err)
+	return err
 }

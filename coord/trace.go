@@ -11,14 +11,18 @@ import (
 // for them, so they should be quick. No mutex is held meanwhile. They may be called concurrently,
 // and in another order than the events.
 //
+// They must not call the Coordinator; a goroutine that they start may. The goroutine of the event
+// may be the one that reads another node's answers: a Lock that needs such an answer would wait
+// until its context ends.
+//
 // The context is that of the call of Lock, TryLock, Do or Share, or has its values. Granted and
 // Released cost each lock something; Waited costs only those that wait.
 //
 // They must not call runtime.Goexit, as FailNow and Fatal of package testing do. It ends the
-// goroutine of a caller, whose lock is given back, or one of the coordinator's. Of these, one that
-// works for callers is made up for: they get [ErrUnavailable], or their requests are made again.
-// One that works as long as the session or the coordinator is not begun again: then locks may be
-// lost, or stay locked after Unlock, until the session has ended.
+// goroutine of a caller, whose lock is given back, or one of the coordinator's. Work for callers is
+// not lost with it: they get [ErrUnavailable], or their requests are made again. A goroutine that
+// works as long as the session or the coordinator is not begun again: then locks may be lost, or
+// stay locked after Unlock, until the session has ended.
 type Trace struct {
 	Granted  func(context.Context, GrantInfo)   // a lock was granted
 	Waited   func(context.Context, WaitInfo)    // a caller has waited for a lock, and has it or not
@@ -103,8 +107,8 @@ type CallInfo struct {
 // Op is an operation of the arbiter.
 type Op uint8
 
-// Operations, as [fallback.Namespace], [fallback.ResultStore], [fallback.Announcer] and
-// [fallback.Burier] name them.
+// Operations, as [fallback.Namespace], [fallback.ResultStore], [fallback.Announcer],
+// [fallback.Burier], [fallback.Lister], [fallback.WaiterLister] and [fallback.Adviser] name them.
 const (
 	OpAttach Op = iota
 	OpOpen
@@ -115,18 +119,22 @@ const (
 	OpListen
 	OpLock
 	OpUnlock
-	OpVerify
+	OpVerify    // Verify, Witness
 	OpReclaim   // Restore, ReclaimOwners
-	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke
+	OpOwnership // Acquire, Demote, DemoteUnserved, Revoke, EndGraces
 	OpLoadResult
 	OpSaveResult
 	OpAnnounce
 	OpBury
+	OpRows // Rows, Waiters
+	OpAdvise
+	OpRotate
 	opCount
 )
 
 var ops = [...]string{"attach", "open", "renew", "dead", "close session", "list", "listen", "lock", "unlock", "verify", "reclaim",
-	"ownership", "load result", "save result", "announce", "bury"}
+	"ownership", "load result", "save result", "announce", "bury",
+	"rows", "advise", "rotate"}
 
 // String returns a name for logs and metrics, such as "renew".
 func (o Op) String() string {
