@@ -59,7 +59,7 @@ type Next uint8
 
 // The next steps with the hold.
 const (
-	Keep     Next = iota // it stays
+	Stay     Next = iota // it stays
 	GiveBack             // the queue has let go of it and is Idle: give it back now, and if waiters are left, get another
 )
 
@@ -119,7 +119,7 @@ func (q *Queue[T]) Enter() (fence uint64, ok bool) {
 }
 
 // Join queues a waiter, which must not be in a queue. It takes no turn by itself: that comes by
-// Take or Done. In state Lingering call Enter first: there are no waiters then.
+// Take or Done. In state Lingering call Enter instead: the turn is free.
 func (q *Queue[T]) Join(w *Waiter[T]) {
 	w.prev, w.next, w.queued, w.fence = q.last, nil, true, 0
 	if q.last == nil {
@@ -181,7 +181,7 @@ func (q *Queue[T]) Any(f func(*Waiter[T]) bool) bool {
 
 // Walk calls f with each waiter, in order, and pause after each of them. Pause may do anything to
 // the queue but walk. Walk goes on with the waiter that is next then, and ends early if pause
-// returns false.
+// returns false. A waiter that joins in the pause after the last one is not visited.
 func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 	defer func() { q.mark = nil }()
 	for w := q.first; w != nil; w = q.mark {
@@ -219,9 +219,8 @@ func (q *Queue[T]) Begin(token uint64) bool {
 	return true
 }
 
-// Supply makes token the one of the next turn under the hold that the queue has, and of one turn
-// only: for a hold with its grantor at hand, which gives each turn its token. Call it before Enter
-// and Done.
+// Supply sets the token of the next turn, and allows that one only: for a process that grants its
+// own hold. Call it before Enter and Done.
 func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 
 // Rest ends the running turn if there are no waiters and the hold was not recalled, as Done does if
@@ -272,22 +271,22 @@ func (q *Queue[T]) Again(token uint64) bool {
 }
 
 // Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil
-// and the next step with the hold: if it stays, the queue is Lingering now.
+// and the next step with the hold: if it stays and a turn ran, the queue is Lingering now.
 func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 	switch {
 	case q.state != Turn:
-		return nil, Keep
+		return nil, Stay
 	case q.left == 0 || q.exhausted(now, l):
 		q.Drop()
 		return nil, GiveBack
 	case q.waiting > 0:
-		return q.pop(), Keep
+		return q.pop(), Stay
 	case q.Recalled() || l.Linger <= 0:
 		q.Drop()
 		return nil, GiveBack
 	}
 	q.state = Lingering
-	return nil, Keep
+	return nil, Stay
 }
 
 // exhausted reports whether the quantum is used up.
@@ -309,13 +308,13 @@ func (q *Queue[T]) Recall(now time.Time) Next {
 	case q.state == Turn && !q.Recalled():
 		q.recalled, q.turns = now, 1
 	}
-	return Keep
+	return Stay
 }
 
 // Relax ends lingering.
 func (q *Queue[T]) Relax() Next {
 	if q.state != Lingering {
-		return Keep
+		return Stay
 	}
 	q.Drop()
 	return GiveBack

@@ -32,7 +32,7 @@ func TestTurnsGoInOrderOfArrivalWithRisingTokens(t *testing.T) {
 			t.Fatalf("turn %d: waiter %v with token %d, %v, %d wait", i, w, w.Fence(), q.State(), q.Waiting())
 		}
 		next, what := q.Done(t0, Limits{})
-		if i < 4 && (next == nil || what != Keep) || i == 4 && (next != nil || what != GiveBack) {
+		if i < 4 && (next == nil || what != Stay) || i == 4 && (next != nil || what != GiveBack) {
 			t.Fatalf("after turn %d: %v, %v", i, next, what)
 		}
 		w = next
@@ -97,10 +97,10 @@ func TestTheQuantum(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q, _ := queue(10)
-			turns, what := 0, Keep
+			turns, what := 0, Stay
 			for w := q.Take(1, 100, x.contended, t0); w != nil; {
 				if x.recallAt != 0 && time.Duration(turns)*ms == x.recallAt {
-					if got := q.Recall(at(x.recallAt)); got != Keep {
+					if got := q.Recall(at(x.recallAt)); got != Stay {
 						t.Errorf("Recall during a turn: %v", got)
 					}
 				}
@@ -118,7 +118,7 @@ func TestLingering(t *testing.T) {
 	limits := Limits{Linger: time.Second}
 	q, _ := queue(1)
 	q.Take(7, 3, false, t0)
-	if next, what := q.Done(t0, limits); next != nil || what != Keep || q.State() != Lingering {
+	if next, what := q.Done(t0, limits); next != nil || what != Stay || q.State() != Lingering {
 		t.Fatalf("%v, %v, %v", next, what, q.State())
 	}
 	if fence, ok := q.Enter(); !ok || fence != 8 || q.State() != Turn {
@@ -139,7 +139,7 @@ func TestLingering(t *testing.T) {
 	} {
 		q, _ := queue(1)
 		q.Take(7, 3, false, t0)
-		if what := q.Relax(); what != Keep {
+		if what := q.Relax(); what != Stay {
 			t.Error("a turn is no lingering")
 		}
 		q.Done(t0, limits)
@@ -162,7 +162,7 @@ func TestALostHoldLeavesTheWaiters(t *testing.T) {
 	if q.State() != Idle || q.Waiting() != 2 || q.Recalled() {
 		t.Errorf("%v, %d wait", q.State(), q.Waiting())
 	}
-	if next, what := q.Done(t0, Limits{}); next != nil || what != Keep {
+	if next, what := q.Done(t0, Limits{}); next != nil || what != Stay {
 		t.Error("the end of a lost turn means something")
 	}
 	if w := q.Take(20, 3, false, t0); w != ws[1] || w.Fence() != 20 {
@@ -243,9 +243,9 @@ func TestRandomOperations(t *testing.T) {
 				if was {
 					turn = false
 					check(next)
-					held = what == Keep
+					held = what == Stay
 				}
-				if !was && (next != nil || what != Keep) || next != nil && what != Keep {
+				if !was && (next != nil || what != Stay) || next != nil && what != Stay {
 					t.Fatalf("seed %d: Done says %v, %v", seed, next, what)
 				}
 			case 5:
@@ -293,7 +293,7 @@ func TestAHoldWhoseGrantorIsAtHandTakesTokensOneByOne(t *testing.T) {
 		t.Fatalf("state %v", q.State())
 	}
 	q.Supply(20)
-	if next, what := q.Done(t0, limits); next != nil || what != Keep || q.State() != Lingering {
+	if next, what := q.Done(t0, limits); next != nil || what != Stay || q.State() != Lingering {
 		t.Errorf("%v, %v, %v", next, what, q.State())
 	}
 	q.Supply(30)
