@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfast-go/holdfast/internal/lease"
@@ -20,4 +21,16 @@ func (p *partition) now() time.Time {
 	}
 	p.clock = p.c.now()
 	return p.clock
+}
+
+// sleep waits for d, and reports false if ctx ends before that.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -86,7 +86,7 @@ type Cluster struct {
 	// Takeover is how long a node may be silent before other nodes, its guardians, have the arbiter
 	// count it dead: the keys of a process that was killed can be locked again about as long after
 	// (docs/takeover.md). The price: a process that stands still for 0.57 to 0.9 of it loses its
-	// locks, where it is SessionTTL - Margin at most otherwise. All nodes must have the same one;
+	// locks; without Takeover it may for up to SessionTTL - Margin. All nodes must have the same one;
 	// those with another one do not guard each other, and end with SessionTTL. Less than
 	// SessionTTL, at least 100 ms. Default 3 s, and off where SessionTTL is no longer than that.
 	// Negative: off, a dead process is found dead after SessionTTL.

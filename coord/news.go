@@ -27,9 +27,9 @@ func (c *Coordinator) Watch(key string) (changed <-chan struct{}, stop func()) {
 	return ch, func() { c.tells.news.forget(key, ch) }
 }
 
-// Announce tells all processes of the namespace that watch the key. See [Coordinator.Watch]. The
-// callers of this process are told even if the arbiter does not answer, with [ErrUnavailable].
-// Errors: [ErrInvalidKey] besides.
+// Announce tells all processes of the namespace that watch the key. See [Coordinator.Watch].
+// Callers of this process are told even if the arbiter does not answer; Announce returns
+// [ErrUnavailable] then. Errors: [ErrInvalidKey] besides.
 func (c *Coordinator) Announce(ctx context.Context, key string) error {
 	if err := validateKey(key); err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfast-go/holdfast/ring"
 )
 
-// NodeInfo describes a node of the cluster, as gossip says.
+// NodeInfo describes a node of the cluster, as gossip says. State "dead", Peer, Service and Takeover
+// are as the arbiter lists them.
 type NodeInfo struct {
 	Name    string `json:"name"` // of the process: Options.Name; two processes may have the same
 	ID      string `json:"id"`   // of this start of the process, unique: the name, a slash and a random text

@@ -22,9 +22,9 @@ type ReadLock struct {
 // RLock waits until the key can be read, until ctx ends at most, and returns with it locked for
 // reading. A caller that comes after one that waits to write waits behind it, so neither readers
 // nor writers are starved. But a process that has the key, for reading or for writing, lets its own
-// callers go on with that for Handoff.MaxHold. They may pass one of its own that waits for the
-// other. Readers that wait together are let in together. While the process has the key for reading,
-// and no caller waits to write, it lets its callers in by itself: without a mutex, and without a
+// callers go on with that for Handoff.MaxHold. They may pass a caller of its own that
+// waits for the other mode. Readers that wait together are let in together. While the process has the key for reading,
+// and no caller waits to write, it lets its callers in by itself: as a rule without a mutex, and without a
 // word to other nodes or the arbiter. The process keeps the key for its next readers for a moment:
 // see Options.Handoff. Stats, Trace and the log tell of the lock that the process has for its
 // readers, not of each reader.

@@ -72,8 +72,8 @@ func (c *Coordinator) Semaphore(key string, n int) *Semaphore {
 	return s
 }
 
-// Acquire waits for n permits until ctx ends. Callers of all processes are served in the order in
-// which they came: a large request is not starved by small ones. Once a process hears of a caller
+// Acquire waits for n permits until ctx ends. Requests that reach the grantor are
+// served in order: a large one is not starved by small ones. Once a process hears of a caller
 // that waits, it lets no later one have permits of a block. Permits last as a [Lock] does, until
 // Release or until they are lost.
 //
@@ -209,17 +209,6 @@ func (s *Semaphore) acquire(ctx context.Context, n int, try bool) (Permits, erro
 
 // Pauses of a caller that says another number of permits than those in use.
 const firstRefusal, lastRefusal = 10 * time.Millisecond, 160 * time.Millisecond
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 func (s *Semaphore) acquireOnce(ctx context.Context, n int, try bool) (Permits, error) {
 	if s.err != nil {

@@ -20,7 +20,7 @@ type KeySummary struct {
 	Since    time.Time `json:"since,omitzero"`     // when that began, by this process's clock; zero: not known, or not yet
 	Turns    int       `json:"turns,omitempty"`    // as KeyHolder.Turns
 	Label    string    `json:"label,omitempty"`    // of WithLabel
-	Wanted   bool      `json:"wanted,omitempty"`   // others were seen to ask for the key since then, of the holder's process or through it; they may have given up. Not where that expects long waits
+	Wanted   bool      `json:"wanted,omitempty"`   // others were seen to ask for the key since then, of the holder's process or through it; they may have given up. False if the holder's process expects long waits
 	Waiters  int       `json:"waiters,omitempty"`  // callers; of Held, those of the holder's process
 	Waiting  time.Time `json:"waiting,omitzero"`   // since when the first of the waiters waits, of those that are not Expected if there are any
 	Expected bool      `json:"expected,omitempty"` // the processes of all waiters expect that they wait for long (Coordinator.ExpectLong)

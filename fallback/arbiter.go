@@ -26,7 +26,7 @@ type Settings struct {
 	Partitions int           // number of partitions, 1 to 65,536
 	Grace      time.Duration // Q, for how long nothing is taken after a failover
 
-	// Lease is T + M: so long after a renewal no clock says any more that the session lives. (Its
+	// Lease is T + M: that long after its last renewal the session is over by every clock. (Its
 	// process relies on it for T - M.) 0: Grace has to be the same for all processes. Else each has
 	// its own, which is longer than Lease, and all use the longest that a session needs: see
 	// [Namespace.Grace].
@@ -345,7 +345,7 @@ type LockAnswer struct {
 	Verdict   Verdict
 	Record    Record
 	Token     Token         // Granted: the first of the block
-	Contended bool          // Granted: another session waits for the key
+	Contended bool          // Granted: a session waits that has to wait for this hold, by its mode
 	Holder    Row           // Held: its holder. Promised: the waiter that it is for, without a token
 	Retry     time.Duration // Promised: until the promise lapses
 	Size      uint32        // Held: how many permits the key has by a hold in the way, if the request says another number
@@ -364,14 +364,14 @@ type Release struct {
 type Read struct {
 	Partition uint32
 	Keys      []string
-	Busy      int // for so many of Keys, the first ones, tell whether a caller waits
+	Busy      int // for so many of Keys, the first ones, State.Wanted is told
 }
 
 // State is a partition as Verify found it.
 type State struct {
 	Record Record
 	Rows   []Row  // as Read.Keys; zero where there is no row
-	Wanted []bool // for the first Read.Busy of them: another session waits for the key
+	Wanted []bool // for the first Read.Busy of them: a session waits that has to wait for a hold of that name, by its mode
 	Err    error  // why there is nothing of the above
 }
 

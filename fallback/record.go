@@ -99,7 +99,7 @@ const (
 	InGrace                     // nothing may be taken now
 	Conflict                    // the record is not as expected
 	Stale                       // the record does not name me at that epoch
-	Lost                        // another hold, or a later epoch, has come after mine
+	Lost                        // another hold, or a later epoch, has come after mine. Of Restore outside Grace also: the row is gone, and mine is not of an owner at the record's epoch
 )
 
 var verdicts = [...]string{"", "granted", "held", "promised", "owned", "in grace", "conflict", "stale", "lost"}

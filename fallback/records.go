@@ -49,7 +49,7 @@ type Look struct {
 	// empty. That of a durable store is always the same.
 	Server string
 
-	// Kept is for how long the store has surely lost nothing, up to now. A namespace that is
+	// Kept is how long ago the store may last have lost something. A namespace that is
 	// missing is new if that is as long as Grace. Else it is in Grace at first, for the difference.
 	// It counts for nothing in a durable store.
 	Kept time.Duration

@@ -112,7 +112,7 @@ func (t *Transport) dial(d *dialler, addr string) error {
 type Failure struct {
 	Node      string
 	Addr      string    // that was dialled
-	Since     time.Time // of the first attempt that failed in this row
+	Since     time.Time // of the first attempt that failed, of the present series
 	Err       error     // of the last one
 	Connected bool      // there was a connection, and then one side refused it, as a rule because of its settings
 }

@@ -16,7 +16,7 @@ const (
 	Moved                   // not the owner; or, by its flags, the partition should be the receiver's
 	Ping                    // asks for the owner's deadline
 	Pong                    // answers a Ping
-	Resume                  // states a hold on a new stream, or offers one to its owner; and begins and ends the statement
+	Resume                  // a hold, stated on a new stream or offered to its owner; flags mark begin and end
 	Frozen                  // announced deadlines of an epoch are not extended any more
 	Ask                     // do you have this hold?
 	Deny                    // no, to a Request, a Recall or an Ask

@@ -46,8 +46,8 @@ type Options struct {
 	// makes such a configuration. Nil: no TLS, and any host that reaches the port is believed.
 	TLS *tls.Config
 
-	// Verify reports, as an error for the log, that the node's name does not belong to the
-	// certificate of the connection. It is called in each handshake under TLS, from several
+	// Verify returns an error if the name does not belong to the certificate of the connection; the
+	// error is for the log. It is called in each handshake under TLS, from several
 	// goroutines, and may block for as long as a handshake may take, 2 s. Nil: a node with a
 	// valid certificate may use any name.
 	Verify func(node string, state *tls.ConnectionState) error

@@ -60,7 +60,7 @@ type Membership interface {
 // A Failure is an address of Seeds or Discover that could not be joined.
 type Failure struct {
 	Addr       string    // IP:port
-	Since      time.Time // of the first attempt to join that failed in this row
+	Since      time.Time // of the first attempt to join that failed, of the present series
 	Err        error     // of the last one
 	Discovered bool      // Discover names it, not only Seeds
 }

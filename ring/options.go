@@ -36,8 +36,8 @@ type Options struct {
 	// on.
 	Peer string
 
-	// Known reports whether a node may be placed. The ring shows a node that is not known as
-	// Unlisted, and keeps 64 of them at most. Known is called whenever the membership changes,
+	// Known reports whether a node may be placed. A node that is not known is shown as Unlisted; 64
+	// at most are kept. Known is called whenever the membership changes,
 	// after Recheck, and from several goroutines when a new node is heard of; it must not block.
 	// This node is always known. Nil: every node is.
 	Known func(name string) bool
@@ -49,12 +49,12 @@ type Options struct {
 	Gone func(name string) bool
 
 	// Session is the session ID at first: at most 128 printable ASCII characters, may be empty; see
-	// [Ring.SetSession].
+	// [Membership.SetSession].
 	Session string
 
 	// Seeds are gossip addresses of others: IP, IP:port, name, name:port. A name may stand for
 	// many, as that of a headless Kubernetes service does, and is looked up each time. The default
-	// port is Bind's, or DefaultPort if that is 0. One's own address among them does no harm.
+	// port is Bind's, or gossip.DefaultPort if that is 0. One's own address among them does no harm.
 	Seeds []string
 
 	// Keys encrypt the gossip: the first one encrypts, all decrypt. 16, 24 or 32 bytes each
@@ -64,12 +64,12 @@ type Options struct {
 
 	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds
 	// are, one's own among them or not. Nil: none. It is called by one goroutine of the ring, soon
-	// and then ever more rarely after the start and after [Ring.Search], then every
+	// and then ever more rarely after the start and after [Membership.Search], then every
 	// RediscoverEvery. Its context ends after 5 s, and when the ring does, which waits for it.
-	// While it fails before another node was found, the node does not believe to be alone until
+	// While it fails before another node was found, the node does not assume that it is alone until
 	// MaxDebounce is over.
 	//
-	// A node that is in it or in Seeds and is not a member is asked to join again: memberlist gives
+	// A node that is in it or in Seeds and is not a member is asked to join again: the gossip gives
 	// up on nodes that it lost for long, so a network partition would last for ever.
 	Discover func(context.Context) ([]string, error)
 
@@ -82,7 +82,7 @@ type Options struct {
 
 	// MaxDebounce limits how long a changing membership can delay a placement, counted from its
 	// first change. It also limits how long a node that finds no other one to ask waits before it
-	// believes to be alone. 0: 10 s, or Debounce if that is longer.
+	// assumes that it is alone. 0: 10 s, or Debounce if that is longer.
 	MaxDebounce time.Duration
 
 	// Logger gets records of oddities in the gossip, at levels Debug and Warn. Nil: silent.

@@ -27,7 +27,7 @@ type View struct {
 	resettled chan struct{} // closed when there is a newer placement; Views with the same placement share it
 }
 
-// Views is the current [View] of a membership, which replaces it. Its methods are safe for
+// Views holds the current [View] of a membership; Publish replaces it. Its methods are safe for
 // concurrent use, but only one goroutine may call Publish at a time.
 type Views struct{ now atomic.Pointer[View] }
 
