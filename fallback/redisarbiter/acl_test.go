@@ -30,11 +30,20 @@ func readmeACL(t *testing.T, prefix string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := regexp.MustCompile(`(?m)^    ACL SETUSER shop on >secret ((?:.*\\\n)*.*)$`).FindSubmatch(text)
+	rule := regexp.MustCompile(`(?m)^    (redis-cli ACL SETUSER (?:.*\\\n)*.*)$`).FindSubmatch(text)
 	if rule == nil {
 		t.Fatal("README has no ACL")
 	}
-	fields := strings.Fields(strings.ReplaceAll(string(rule[1]), "\\\n", " "))
+	user, fields := []string{"ACL", "SETUSER", "shop", "on", ">secret"}, redistest.Pasted(t, string(rule[1]))
+	if len(fields) < len(user) || !slices.Equal(fields[:len(user)], user) {
+		t.Fatalf("README has another user: %q", fields)
+	}
+	fields = fields[len(user):]
+	for _, f := range fields { // the shell has taken the quotes away
+		if strings.ContainsAny(f, `'"\ `) {
+			t.Fatalf("README's rule has %q", f)
+		}
+	}
 	for i, f := range fields {
 		fields[i] = strings.Replace(f, "{shop:", "{"+prefix, 1)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/redistest"
 )
 
 // The user of docs/quorum.md has the rights that are needed, also when servers forget. Each command
@@ -20,11 +21,11 @@ func TestQuorum_ACL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := regexp.MustCompile(`(?m)^    (ACL SETUSER shop on >secret .*)$`).FindSubmatch(text)
+	rule := regexp.MustCompile(`(?m)^    (redis-cli ACL SETUSER shop on .*)$`).FindSubmatch(text)
 	if rule == nil {
 		t.Fatal("docs/quorum.md has no ACL")
 	}
-	fields := strings.Fields(string(rule[1]))
+	fields := redistest.Pasted(t, string(rule[1]))
 	q := startQuorum(t, 3)
 	permit := func(i int) {
 		var args []any

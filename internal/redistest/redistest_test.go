@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,5 +97,14 @@ func TestKill_EndsWhatTheServerForked(t *testing.T) {
 		if dir, err := os.Readlink(p); err == nil && strings.HasPrefix(dir, s.dir) {
 			t.Errorf("%s is still at work in %s", p, dir)
 		}
+	}
+}
+
+// A command that is pasted reaches redis-cli as it is meant.
+func TestPasted(t *testing.T) {
+	t.Parallel()
+	got := Pasted(t, "redis-cli ACL SETUSER shop '>secret' '&{shop:*' '+script|load' \\\n  +ping")
+	if want := []string{"ACL", "SETUSER", "shop", ">secret", "&{shop:*", "+script|load", "+ping"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
