@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/holdfast-go/holdfast/internal/guardians"
 	"github.com/holdfast-go/holdfast/peer"
@@ -23,7 +24,10 @@ func (g *guarded) bury(b guardians.Burial) {
 	}()
 	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
 	defer cancel()
-	node := c.cluster.names([]string{b.Ward})[0]
+	node, process := c.cluster.names([]string{b.Ward})[0], ""
+	if k, ok := c.cluster.members.card(node); ok && k.Host != "" {
+		process = k.Host + ":" + strconv.Itoa(k.PID)
+	}
 	start := c.now()
 	r, err := g.burier.Bury(ctx, b.Ward, b.Version, b.Voters)
 	c.called(OpBury, start, err)
@@ -31,7 +35,7 @@ func (g *guarded) bury(b guardians.Burial) {
 	case err != nil:
 	case r.Dead:
 		g.forget(b.Ward)
-		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", node)
+		c.opts.Logger.Warn("holdfast: a session is dead, as its guardians say", "session", b.Ward, "node", node, "process", process)
 		c.tells.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
 		c.sessions.others.dead(c, b.Ward)

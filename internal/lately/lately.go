@@ -1,0 +1,62 @@
+// Package lately reads what the last records of a node's log tell, as its report has them.
+package lately
+
+import (
+	"strings"
+	"time"
+
+	"github.com/holdfast-go/holdfast/coord"
+)
+
+// Recent is for how long a loss of a session, and a death, are worth a warning.
+const Recent = 5 * time.Minute
+
+// The beginnings of records of package coord.
+const (
+	lost = "session lost, and all locks with it "
+	dead = "a session is dead, as its guardians say "
+)
+
+// LostSession returns how long ago the process has last lost its session. known is false if it has
+// lost none, or its report does not have that record any more.
+func LostSession(r *coord.NodeReport) (ago time.Duration, known bool) {
+	for _, e := range r.Events { // the newest first
+		if strings.HasPrefix(e.Text, lost) {
+			return r.Clock.Sub(e.Time), true
+		}
+	}
+	return 0, false
+}
+
+// A Death is that of a session which enough of its guardians have had buried.
+type Death struct {
+	Session string
+	Node    string // NodeInfo.ID, or the session if that was not known
+	Process string // host:PID; empty: not known
+	Ago     time.Duration
+}
+
+// Deaths returns the deaths that a node has in its report, the newest first.
+func Deaths(r *coord.NodeReport) (all []Death) {
+	for _, e := range r.Events {
+		rest, ok := strings.CutPrefix(e.Text, dead)
+		if !ok {
+			continue
+		}
+		d := Death{Ago: r.Clock.Sub(e.Time)}
+		for _, field := range strings.Fields(rest) { // names have no blanks
+			switch name, value, _ := strings.Cut(field, "="); name {
+			case "session":
+				d.Session = value
+			case "node":
+				d.Node = value
+			case "process":
+				d.Process = value
+			}
+		}
+		if d.Node != "" {
+			all = append(all, d)
+		}
+	}
+	return all
+}
