@@ -3,6 +3,7 @@ package debug
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +23,14 @@ func lasting(d time.Duration) string {
 		return d.Round(100 * time.Microsecond).String()
 	}
 	return d.Round(100 * time.Nanosecond).String()
+}
+
+// plural counts things.
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1" + one
+	}
+	return strconv.Itoa(n) + more
 }
 
 // ago prints the time from t to now, 1 ms at least.

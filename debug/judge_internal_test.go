@@ -74,6 +74,26 @@ func TestJudge(t *testing.T) {
 				Waited: []coord.KeySummary{{Key: "leader", Waiters: hotWaiters, Waiting: now.Add(-time.Hour), Expected: true}},
 			}, coord.NodeReport{},
 		},
+		{
+			"Grace", "Grace: the arbiter has failed over or lost data, and grants nothing new for 9s. Owners go on granting.",
+			Overview{Grace: 9 * time.Second}, coord.NodeReport{Owned: 61},
+		},
+		{
+			"Grace and some owners", "Grace: the arbiter has failed over or lost data, and grants nothing new for 9s. Owners go on granting; keys without one wait.\n" +
+				"1 partition has no owner that answers: its keys are locked at the arbiter, or wait.", Overview{Grace: 9 * time.Second, Unowned: 1}, coord.NodeReport{Owned: 60},
+		},
+		{
+			"Grace and no owner", "Grace: the arbiter has failed over or lost data, and grants nothing new for 9s. No process that answers owns keys: all locks that are not held already wait.\n" +
+				"61 partitions have no owner that answers: their keys are locked at the arbiter, or wait.", Overview{Grace: 9 * time.Second, Unowned: 61}, coord.NodeReport{},
+		},
+		{
+			"a session lost", "Node anna has lost its session, and all its locks, 1 time, the last time 40s ago.", Overview{},
+			coord.NodeReport{Sessions: 2, Events: []coord.Event{{Time: now.Add(-40 * time.Second), Text: "session lost, and all locks with it session=s"}}},
+		},
+		{
+			"one lost long ago", "", Overview{},
+			coord.NodeReport{Sessions: 2, Events: []coord.Event{{Time: now.Add(-time.Hour), Text: "session lost, and all locks with it session=s"}}},
+		},
 		{"a key that is not", "", Overview{Taken: []coord.KeySummary{{Key: "sku", Waiters: hotWaiters - 1}}}, coord.NodeReport{}},
 	} {
 		tt.r.Clock = now
@@ -89,7 +109,7 @@ func TestJudge(t *testing.T) {
 func TestPage_SaysThatNotAllWereAsked(t *testing.T) {
 	for more, want := range [][]string{
 		{"All is well.", "61 partitions, 7 of them without an owner that answers"},
-		{"All is well at the nodes that were asked.", "61 partitions; 1 more nodes were not asked"},
+		{"All is well at the nodes that were asked.", "61 partitions; 1 more node was not asked"},
 	} {
 		w := httptest.NewRecorder()
 		new(handler).show(w, 200, "overview.html", &page{Overview: &Overview{Partitions: 61, Unowned: 7, More: more}})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/lately"
 	"github.com/holdfast-go/holdfast/internal/logs"
 	"github.com/holdfast-go/holdfast/internal/unfound"
 )
@@ -160,6 +161,23 @@ func (o *Overview) ask(ctx context.Context, locks *coord.Coordinator, most int) 
 	}
 }
 
+// granting says which keys are granted in Grace.
+func (o *Overview) granting() string {
+	owned := 0
+	for _, n := range o.Nodes {
+		if n.Report != nil {
+			owned += n.Report.Owned
+		}
+	}
+	switch {
+	case owned == 0 && o.More == 0:
+		return "No process that answers owns keys: all locks that are not held already wait."
+	case o.Unowned > 0:
+		return "Owners go on granting; keys without one wait."
+	}
+	return "Owners go on granting."
+}
+
 // lacks says that the lists of keys are without those of a node, once for all lists.
 func (o *Overview) lacks(node, reason string) {
 	text := "The lists of keys may lack some: " + reason
@@ -175,7 +193,7 @@ func (o *Overview) lacks(node, reason string) {
 func (o *Overview) judge(long time.Duration) {
 	say := func(parts ...string) { o.Problems = append(o.Problems, strings.Join(parts, "")) }
 	if o.Grace > 0 {
-		say("Grace: the arbiter has failed over or lost data, and grants nothing new for ", lasting(o.Grace), ". Owners go on granting.")
+		say("Grace: the arbiter has failed over or lost data, and grants nothing new for ", lasting(o.Grace), ". ", o.granting())
 	}
 	for _, n := range o.Nodes {
 		r := n.Report
@@ -211,12 +229,16 @@ func (o *Overview) judge(long time.Duration) {
 		for _, f := range r.Failing() {
 			say("Node ", n.Name, ": calls of the arbiter fail: ", f.Op, ", the last one ", lasting(r.Clock.Sub(f.Time)), " ago: ", f.Error)
 		}
-		if r.Sessions > 1 {
-			say("Node ", n.Name, " has lost its session, and all its locks, ", strconv.Itoa(r.Sessions-1), " times.")
+		if lost, known := lately.LostSession(r); r.Sessions > 1 && (!known || lost <= lately.Recent) {
+			text := plural(r.Sessions-1, " time", " times")
+			if known {
+				text += ", the last time " + lasting(lost) + " ago"
+			}
+			say("Node ", n.Name, " has lost its session, and all its locks, ", text, ".")
 		}
 	}
 	if o.Unowned > 0 {
-		say(strconv.Itoa(o.Unowned), " partitions have no owner that answers: their keys are locked at the arbiter, or wait.")
+		say(plural(o.Unowned, " partition has no owner that answers: its keys are", " partitions have no owner that answers: their keys are"), " locked at the arbiter, or wait.")
 	}
 	told := make(map[[2]string]bool)
 	for _, k := range slices.Concat(o.Wanted, o.Taken) {
