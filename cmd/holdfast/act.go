@@ -75,7 +75,7 @@ func drainCommand(s *settings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain NODE", Short: "Make a node give its partitions away, and take none",
 		Long: "Make a node give its partitions to others, and take none until it is started anew. It goes on to lock. Locks in use stay\n" +
-			"in force. NODE is a name or an ID of \"holdfast nodes\".",
+			"in force. NODE is a name or HOST:PID of \"holdfast nodes\", or an ID of \"holdfast partitions\".",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: s.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, done, err := s.observe(cmd.Context())
@@ -83,19 +83,23 @@ func drainCommand(s *settings) *cobra.Command {
 				return err
 			}
 			defer done()
-			if err := c.DrainNode(cmd.Context(), args[0], reason); err != nil {
+			node, err := nodeCalled(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			if err := c.DrainNode(cmd.Context(), node, reason); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			r, err := drained(ctx, func() (coord.NodeReport, error) { return c.Report(ctx, args[0]) })
+			r, err := drained(ctx, func() (coord.NodeReport, error) { return c.Report(ctx, node) })
 			if err != nil {
 				return err
 			}
 			if s.out.json {
 				return s.out.encode(r)
 			}
-			s.out.line("%s owns nothing any more", who(&r.Process))
+			s.out.line("%s (%s) owns nothing any more", who(&r.Process), where(&r.Process))
 			return nil
 		},
 	}
@@ -115,7 +119,7 @@ func drained(ctx context.Context, report func() (coord.NodeReport, error)) (coor
 		case err == nil && r.Owned == 0:
 			return r, nil
 		case err == nil:
-			left = fmt.Sprintf("%d partitions are left", r.Owned)
+			left = plural(r.Owned, "partition is left", "partitions are left")
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):

@@ -123,13 +123,15 @@ func (d *doctor) processes(ctx context.Context) {
 		return
 	}
 	defer done()
-	for _, x := range d.together(
-		func(d *doctor) { d.partitions(ctx, c) },
-		func(d *doctor) { d.members(ctx, c) },
+	var x survey
+	parts := d.together(
+		func(*doctor) { x.partitions, x.unread = c.Partitions(ctx) },
+		func(*doctor) { x.askNodes(ctx, c) },
 		func(d *doctor) { d.locks(ctx, c) },
-	) {
-		d.all = append(d.all, x.all...)
-	}
+	)
+	d.partitions(&x)
+	d.members(ctx, &x)
+	d.all = append(d.all, parts[2].all...)
 }
 
 // together does parts side by side, as each answer of a slow server takes its time. It returns

@@ -37,8 +37,11 @@ func askAgain(ctx context.Context, c *coord.Coordinator, all []nodeView) {
 }
 
 // mute tells why a node does not answer that has a session.
-func (d *doctor) mute(ctx context.Context, n *nodeView) {
-	what := "node " + n.Name
+func (d *doctor) mute(ctx context.Context, n *nodeView, x *listing) {
+	what, it := "node "+x.name(n.ID, n.Name), "it"
+	if at := x.where(n.ID); at != "" {
+		it = "it (" + at + ")"
+	}
 	switch {
 	case errors.Is(n.err, peer.ErrSharedKeys):
 		d.fail(what, "give all nodes the same Cluster.PeerKeys, and this command by --peer-keys; if all nodes say so, it is this command that has another",
@@ -50,18 +53,36 @@ func (d *doctor) mute(ctx context.Context, n *nodeView) {
 			"it has a session, and does not find this command at its arbiter: %s", n.Error)
 		return
 	}
-	do := "its port is open: it may stand still (SIGSTOP, no CPU, a debugger), be of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys"
+	if _, listed := x.processes[n.ID]; !listed {
+		d.warn(what, "nothing, if you ended it; else look whether it runs and gets CPU, and at its log", "it did not answer, and has no session any more: it has ended, or was found dead")
+		return
+	}
+	text := fmt.Sprintf("%s has a session and does not answer: %s", it, n.Error)
+	if others := x.unlinked[n.ID]; len(others) > 0 {
+		slices.Sort(others)
+		text += fmt.Sprintf("; %s %s no stream to it either", few(others), plural1(len(others), "has", "have"))
+	}
+	dead := fmt.Sprintf("it is found dead (%s), and its keys go to others", n.foundDead())
+	do := fmt.Sprintf("its port is open: it may stand still (SIGSTOP, no CPU, a debugger); if that lasts, %s. "+
+		"Or it is of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys", dead)
 	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer)
+	cause := ""
 	switch {
 	case err == nil:
 		_ = conn.Close()
-	case errors.Is(err, syscall.ECONNREFUSED):
-		do = fmt.Sprintf("no process listens at its port %s (%v), or a firewall rejects: if it has ended, its session does so, too, within SessionTTL (10 s); if it runs, "+
-			"set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
-	default:
-		do = fmt.Sprintf("its port %s is not reachable from this host (%v): open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", n.Peer, err)
+	case !strings.Contains(n.Error, err.Error()): // else it is told
+		cause = fmt.Sprintf(" (%v)", err)
 	}
-	d.fail(what, do, "it has a session and does not answer: %s", n.Error)
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.ECONNREFUSED):
+		do = fmt.Sprintf("it may have been killed, or have ended: then %s. If it runs, no process listens at its port %s, or a firewall rejects%s: "+
+			"set Cluster.Peer and Cluster.PeerAdvertise there, or run this command in the nodes' network", dead, n.Peer, cause)
+	default:
+		do = fmt.Sprintf("its machine may be gone, or cut off: then %s. If it runs, its port %s is not reachable from this host%s: "+
+			"open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", dead, n.Peer, cause)
+	}
+	d.fail(what, do, "%s", text)
 }
 
 // takeovers tells of nodes that have another Cluster.Takeover than others: those do not guard each

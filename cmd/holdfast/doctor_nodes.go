@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,60 +10,16 @@ import (
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
+	"github.com/holdfast-go/holdfast/internal/lately"
 	"github.com/holdfast-go/holdfast/internal/unfound"
 )
 
-func (d *doctor) partitions(ctx context.Context, c *coord.Coordinator) {
-	all, err := c.Partitions(ctx)
-	if err != nil {
-		d.fail("partitions", "see what is said of the arbiter", "%v", err)
+func (d *doctor) members(ctx context.Context, x *survey) {
+	if x.unlisted != nil {
+		d.fail("processes", "see what is said of the arbiter", "%v", x.unlisted)
 		return
 	}
-	d.owners(all, len(c.Nodes()))
-}
-
-// owners reports problems of the partitions' owners, and of the arbiter's grants in partitions.
-func (d *doctor) owners(all []coord.PartitionInfo, nodes int) {
-	grace, orphans, shared, broken := time.Duration(0), 0, 0, ""
-	for _, p := range all {
-		grace = max(grace, p.Grace)
-		switch {
-		case p.Error != "":
-			broken = p.Error
-		case p.Owner == nil:
-			shared++
-		case p.Owner.Name == "" && p.Owner.ID == "":
-			orphans++
-		}
-	}
-	if broken != "" {
-		d.fail("partitions", "one of several servers may be away", "not all can be read: %s", broken)
-	}
-	if grace > 0 {
-		d.warn("Grace", "wait: after a failover or a restart the arbiter grants nothing new until locks of before have lapsed; owners do",
-			"%v are left in which the arbiter grants nothing new", lasting(grace))
-	}
-	if orphans > 0 {
-		d.warn("partitions", "wait for Cluster.Takeover (3 s) or SessionTTL (10 s); if it lasts, look at the log of the nodes that are left",
-			"%d partitions belong to sessions that have ended: their process has ended, or cannot renew", orphans)
-	}
-	if nodes > 0 && shared > 0 && grace == 0 {
-		d.warn("partitions", "wait a few seconds; if it lasts, the nodes do not agree who is there: see what is said of them below",
-			"%d of %d partitions have no owner: their keys are locked at the arbiter", shared, len(all))
-	} else if nodes > 0 && orphans == 0 && shared == 0 && broken == "" {
-		d.ok("partitions", "all of %d have a living owner", len(all))
-	}
-}
-
-func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
-	all := nodes(ctx, c)
-	askAgain(ctx, c, all)
-	processes, err := c.Processes(ctx) // after that, so that it has each session that a node has heard of
-	if err != nil {
-		d.fail("processes", "see what is said of the arbiter", "%v", err)
-		return
-	}
-	rest := others(processes)
+	all, rest := x.all, others(x.processes)
 	if len(all) == 0 && len(rest) == 0 {
 		d.fail("processes", "look at their logs for `no session`; if none runs, start the application",
 			"no process has a session: they do not run, or use another server or namespace, or the arbiter refuses them (a password or an ACL that was changed, replicas that are away)")
@@ -70,25 +27,21 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 	}
 	if len(all) > 0 && len(rest) > 0 {
 		d.warn("processes", "set Cluster in all processes, or in none: a process without makes owners give partitions back",
-			"%d processes are nodes of a cluster, and %d are not, such as %s (%s)", len(all), len(rest), who(&rest[0]), where(&rest[0]))
+			"%s of a cluster, and %d not, such as %s (%s)", plural(len(all), "process is a node", "processes are nodes"), len(rest), who(&rest[0]), where(&rest[0]))
 	}
-	x := listing{len(all), make(map[string]bool), make(map[string]bool)}
-	for _, n := range all {
-		x.nodes[n.ID] = true
-	}
-	for _, p := range processes {
-		x.sessions[p.Session] = true
-	}
-	d.sessionless(all, &x)
+	l := x.list()
+	d.sessionless(all, l)
 	d.secrets(all)
 	d.takeovers(all)
 	versions := make(map[string]bool)
-	for _, n := range all {
-		d.member(ctx, &n, &x)
+	for i := range all {
+		n := &all[i]
+		d.member(ctx, n, l)
 		if n.Report != nil {
 			versions[n.Report.Version] = true
 		}
 	}
+	d.deaths(all)
 	if len(all) == 0 {
 		d.ok("processes", "%d without a cluster, which cannot be asked what they hold: the page of each tells (package debug)", len(rest))
 	}
@@ -100,13 +53,6 @@ func (d *doctor) members(ctx context.Context, c *coord.Coordinator) {
 		slices.Sort(list)
 		d.warn("versions", "finish the deployment", "nodes have different versions: %s", strings.Join(list, ", "))
 	}
-}
-
-// A listing has the nodes and the sessions that the arbiter lists.
-type listing struct {
-	of       int             // nodes
-	nodes    map[string]bool // by ID
-	sessions map[string]bool
 }
 
 // sessionless tells once of each node that others hear, and that has no session: it has lost it, or
@@ -132,10 +78,10 @@ func (d *doctor) sessionless(all []nodeView, x *listing) {
 
 // member looks at one node.
 func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
-	what := "node " + n.Name
+	what := "node " + x.name(n.ID, n.Name)
 	r := n.Report
 	if r == nil {
-		d.mute(ctx, n)
+		d.mute(ctx, n, x)
 		return
 	}
 	bad := false
@@ -144,16 +90,16 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 			"its clock differs by %v from this host's", off.Round(time.Second))
 		bad = true
 	}
-	seen, linked, joins := 0, 0, false
+	seen, linked, joins := make(map[string]bool), 0, false
 	for _, m := range r.Nodes {
 		if m.State == "dead" {
 			continue // the gossip is slower than the arbiter
 		}
 		if x.nodes[m.ID] {
-			seen++
+			seen[m.ID] = true
 		}
 		switch {
-		case m.Self:
+		case m.Self, x.silent[m.ID] && !m.Linked: // mute tells of it
 		case m.Linked:
 			linked++
 		case unfound.Is(m.Refused):
@@ -171,7 +117,7 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 			if slices.ContainsFunc(r.Troubles, func(text string) bool { return strings.Contains(text, m.ID) }) {
 				do = "see below why"
 			}
-			d.warn(what, do, "it has no stream to %s", m.Name)
+			d.warn(what, do, "it has no stream to %s", x.name(m.ID, m.Name))
 			bad = true
 		}
 		switch {
@@ -184,24 +130,24 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 			bad = true
 		}
 	}
-	if seen += r.MoreNodes; seen < x.of {
-		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", seen, x.of)
+	if n := len(seen) + r.MoreNodes; n < x.of && (r.MoreNodes > 0 || x.answers(seen)) {
+		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", n, x.of)
 		bad = true
 	}
 	for _, text := range r.Troubles {
-		d.warn(what, "do what it says at its end", "%s", text)
-		bad = true
+		if !x.ofSilent(text) {
+			d.warn(what, "do what it says at its end", "%s", text)
+			bad = true
+		}
 	}
 	if r.State == "leaving" {
 		d.warn(what, "nothing, if that is meant; else start it anew", "it gives its partitions away: Drain was called, or it closes")
 		bad = true
-	} else if !r.Settled && !bad && !joins {
+	} else if !r.Settled && !bad && !joins && len(x.silent) == 0 { // while one is silent, that is why
 		d.warn(what, "wait a few seconds", "it has not settled: %s", r.Missing)
 		bad = true
 	}
-	if r.Sessions > 1 {
-		d.warn(what, "look at its log for \"session lost\": pauses of the process (CPU limits), the network, the arbiter",
-			"it has lost its session, and all its locks, %d times in %v", r.Sessions-1, lasting(r.Up))
+	if d.lostSessions(what, r) {
 		bad = true
 	}
 	if r.Renewal > slowRenewal {
@@ -214,11 +160,84 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 			"calls of the arbiter fail: %s, the last one %v ago: %s", f.Op, lasting(r.Clock.Sub(f.Time)), f.Error)
 		bad = true
 	}
-	if failed := r.Failed["renew"]; failed > 0 {
-		d.warn(what, "look after the arbiter and the network to it", "%d of %d renewals failed since its start", failed, r.Calls["renew"])
-	}
+	d.failedRenewals(what, r)
 	if !bad {
-		d.ok(what, "%s, %d partitions, %d streams, %d locked keys, up %v", where(&r.Process), r.Owned, linked, r.Locked, lasting(r.Up))
+		d.ok(what, "%s, %s, %s, %s, up %v", where(&r.Process), plural(r.Owned, "partition", "partitions"), plural(linked, "stream", "streams"),
+			plural(r.Locked, "locked key", "locked keys"), lasting(r.Up))
+	}
+}
+
+// lostSessions tells how often a node has lost its session. It warns, and reports that, unless the
+// last time is over for long.
+func (d *doctor) lostSessions(what string, r *coord.NodeReport) (warned bool) {
+	if r.Sessions < 2 {
+		return false
+	}
+	text := fmt.Sprintf("it has lost its session, and all its locks, %s in %v", plural(r.Sessions-1, "time", "times"), lasting(r.Up))
+	ago, known := lately.LostSession(r)
+	if known {
+		text += fmt.Sprintf(", the last time %v ago", lasting(ago))
+	}
+	if known && ago > lately.Recent {
+		d.ok(what, "%s", text)
+		return false
+	}
+	d.warn(what, "look at its log for \"session lost\": pauses of the process (CPU limits), the network, the arbiter", "%s", text)
+	return true
+}
+
+// failedRenewals tells of renewals that failed. It warns unless all have succeeded for a while.
+func (d *doctor) failedRenewals(what string, r *coord.NodeReport) {
+	failed := r.Failed["renew"]
+	if failed == 0 {
+		return
+	}
+	text := fmt.Sprintf("%d of %s failed since its start", failed, plural(int(r.Calls["renew"]), "renewal", "renewals"))
+	i := slices.IndexFunc(r.Failures, func(f coord.CallFailure) bool { return f.Op == "renew" })
+	if i >= 0 {
+		ago := r.Clock.Sub(r.Failures[i].Time)
+		if text += fmt.Sprintf(", the last one %v ago", lasting(ago)); ago > recentRenewal {
+			d.ok(what, "%s, and none since", text)
+			return
+		}
+	}
+	d.warn(what, "look after the arbiter and the network to it", "%s", text)
+}
+
+// recentRenewal is for how long doctor warns of a renewal that failed.
+const recentRenewal = time.Minute
+
+// deaths warns of nodes that have been declared dead lately, as the others remember.
+func (d *doctor) deaths(all []nodeView) {
+	dead, by, answers := make(map[string]lately.Death), make(map[string][]string), make(map[string]bool)
+	for _, n := range all {
+		if n.Report == nil {
+			continue
+		}
+		answers[n.ID] = true
+		for _, x := range lately.Deaths(n.Report) {
+			if x.Ago > lately.Recent {
+				continue
+			}
+			first, told := dead[x.Session]
+			if !told || x.Ago > first.Ago { // the first that was told so
+				dead[x.Session] = x
+			}
+			by[x.Session] = append(by[x.Session], n.Name)
+		}
+	}
+	for _, session := range slices.SortedFunc(maps.Keys(dead), func(a, b string) int { return cmp.Or(cmp.Compare(dead[a].Ago, dead[b].Ago), cmp.Compare(a, b)) }) {
+		x := dead[session]
+		what, _, _ := strings.Cut(x.Node, "/")
+		if x.Process != "" {
+			what += " (" + x.Process + ")"
+		}
+		text, do := fmt.Sprintf("it was declared dead %v ago (by %s), and its keys went to others", lasting(x.Ago), few(slices.Sorted(slices.Values(by[session])))),
+			"if you did not end it: look whether it runs and gets CPU, and at its log"
+		if answers[x.Node] {
+			text, do = text+"; it has a session again", "it stood still, or was cut off: look at its CPU limits and its log (docs/runbook.md, HoldfastSessionLost)"
+		}
+		d.warn("node "+what, do, "%s", text)
 	}
 }
 
@@ -234,14 +253,18 @@ func (d *doctor) locks(ctx context.Context, c *coord.Coordinator) {
 	}
 	if n := len(list.Unanswered); n > 0 {
 		u := &list.Unanswered[0]
-		d.warn("locks", "see what is said of the nodes", "%d processes could not be asked for all that they know, such as %s: %s", n, who(&u.Process), u.Reason)
+		reason := u.Reason
+		if strings.Contains(reason, noStream) {
+			reason = noStream // what is said of the node has the error
+		}
+		d.warn("locks", "see what is said of the nodes", "%s could not be asked for all that they know, such as %s: %s", plural(n, "process", "processes"), who(&u.Process), reason)
 	}
 	var k coord.KeySummary
 	if len(list.Keys) > 0 {
 		k = list.Keys[0]
 	}
 	if wait := time.Since(k.Waiting); !k.Waiting.IsZero() && wait > d.longWait && !k.Expected {
-		text := fmt.Sprintf("%d callers wait for key %q, the first for %v; ", k.Waiters, k.Key, lasting(wait))
+		text := fmt.Sprintf("%s for key %q, the first for %v; ", plural(k.Waiters, "caller waits", "callers wait"), k.Key, lasting(wait))
 		if k.Holder == nil {
 			text += "no process that answers holds it"
 		} else {

@@ -12,31 +12,63 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/redistest"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
-// Doctor says that all partitions have a living owner only where they have.
+// Doctor says that all partitions have a living owner only where they have, that owners go on
+// granting only where there are some, and to wait only where that may help.
 func TestDoctor_Partitions(t *testing.T) {
-	owned, orphan := coord.PartitionInfo{Owner: &coord.Process{Name: "anna"}}, coord.PartitionInfo{Owner: &coord.Process{Session: "ended"}}
+	anna := &coord.Process{Name: "anna", ID: "anna/1"}
+	owned, orphan := coord.PartitionInfo{Owner: anna}, coord.PartitionInfo{Owner: &coord.Process{Session: "ended"}}
+	killed := coord.PartitionInfo{Owner: &coord.Process{Name: "berta", ID: "berta/1", Host: "vm", PID: 7}}
+	node := func(id string, report *coord.NodeReport) nodeView {
+		name, _, _ := strings.Cut(id, "/")
+		return nodeView{NodeInfo: coord.NodeInfo{Name: name, ID: id, Takeover: 3 * time.Second}, Report: report}
+	}
+	graced := func(p coord.PartitionInfo) coord.PartitionInfo { p.Grace = 9 * time.Second; return p }
+	well, none := node("anna/1", &coord.NodeReport{Owned: 2}), node("anna/1", &coord.NodeReport{})
+	apart := node("anna/1", &coord.NodeReport{Owned: 1, Troubles: []string{"a node is not reachable, for 41s"}})
 	for name, x := range map[string]struct {
-		second coord.PartitionInfo
-		want   []string
+		first, second coord.PartitionInfo
+		nodes         []nodeView
+		want          string
+		text, do      string // of the last finding
 	}{
-		"all is well":           {owned, []string{"ok partitions"}},
-		"without an owner":      {coord.PartitionInfo{}, []string{"warn partitions"}},
-		"Grace":                 {coord.PartitionInfo{Owner: owned.Owner, Grace: time.Second}, []string{"warn Grace", "ok partitions"}},
-		"Grace and no owner":    {coord.PartitionInfo{Grace: time.Second}, []string{"warn Grace"}},
-		"one that is not read":  {coord.PartitionInfo{Error: "timeout"}, []string{"fail partitions"}},
-		"the owner has crashed": {orphan, []string{"warn partitions"}},
+		"all is well":       {owned, owned, []nodeView{well}, "ok partitions", "all of 2 have a living owner", ""},
+		"without an owner":  {owned, coord.PartitionInfo{}, []nodeView{node("anna/1", &coord.NodeReport{Owned: 1})}, "warn partitions", "1 of 2 partitions has no owner", "wait a few seconds"},
+		"and out of reach":  {owned, coord.PartitionInfo{}, []nodeView{apart}, "warn partitions", "1 of 2 partitions has no owner", "see what is said of the nodes"},
+		"and one is silent": {owned, coord.PartitionInfo{}, []nodeView{well, node("berta/1", nil)}, "warn partitions", "1 of 2 partitions has no owner", "see what is said of the nodes"},
+		"Grace":             {owned, graced(owned), []nodeView{well}, "warn Grace, ok partitions", "", ""},
+		"Grace, and owners that reclaim": {
+			graced(coord.PartitionInfo{}), graced(coord.PartitionInfo{}), []nodeView{well}, "warn Grace", "9s are left", "owners do",
+		},
+		"Grace and some owners": {
+			owned, graced(coord.PartitionInfo{}), []nodeView{node("anna/1", &coord.NodeReport{Owned: 1})}, "warn Grace", "1 of 2 partitions has no owner that answers", "owners do",
+		},
+		"Grace and no owner": {
+			graced(coord.PartitionInfo{}), graced(coord.PartitionInfo{}), []nodeView{none}, "warn Grace", "no process owns keys: all locks that are not held already wait for another 9s", "wait",
+		},
+		"one that is not read":  {owned, coord.PartitionInfo{Error: "timeout"}, []nodeView{well}, "fail partitions", "timeout", ""},
+		"the owner has crashed": {owned, orphan, []nodeView{well}, "warn partitions", "1 partition belongs to sessions that have ended", ""},
+		"the owner answers nobody": {
+			owned, killed, []nodeView{well, node("berta/1", nil)}, "warn partitions",
+			"1 of 2 partitions belongs to berta, which does not answer: if it has ended or stands still, its keys wait until it is found dead (Cluster.Takeover, 3s)", "",
+		},
+		"the owner refuses this command": {owned, killed, []nodeView{well, {NodeInfo: node("berta/1", nil).NodeInfo, err: peer.ErrSharedKeys}}, "ok partitions", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &doctor{}
-			d.owners([]coord.PartitionInfo{owned, x.second}, 2)
+			d.owners([]coord.PartitionInfo{x.first, x.second}, x.nodes)
 			var got []string
 			for _, f := range d.all {
 				got = append(got, f.Level+" "+f.What)
 			}
-			if !slices.Equal(got, x.want) {
-				t.Errorf("%v, want %v", got, x.want)
+			last := d.all[len(d.all)-1]
+			if strings.Join(got, ", ") != x.want || !strings.Contains(last.Text, x.text) || !strings.Contains(last.Do, x.do) {
+				t.Errorf("%+v, want %s, %q, to do %q", d.all, x.want, x.text, x.do)
+			}
+			if name == "Grace and no owner" && strings.Contains(last.Text+last.Do, "owners") {
+				t.Errorf("of no owner: %+v", last)
 			}
 		})
 	}
@@ -77,7 +109,7 @@ func TestDoctor_WhatANodeHears(t *testing.T) {
 		"a node that is unseen":    {[]nodeView{report("anna", 118)}, 120, "warn node anna", "gossip port"},
 		"unseen, and one lost":     {[]nodeView{report("anna", 118, lost)}, 120, "fail node dora, warn node anna", "gossip port"},
 	} {
-		d, l := &doctor{}, &listing{x.of, map[string]bool{"anna": true, "berta": true}, map[string]bool{"anna": true, "berta": true}}
+		d, l := &doctor{}, &listing{of: x.of, nodes: map[string]bool{"anna": true, "berta": true}, sessions: map[string]bool{"anna": true, "berta": true}}
 		d.sessionless(x.all, l)
 		for i := range x.all {
 			d.member(t.Context(), &x.all[i], l)

@@ -18,8 +18,14 @@ func locksCommand(s *settings) *cobra.Command {
 				return err
 			}
 			defer done()
-			nodes := args
-			if len(args) == 0 {
+			var nodes []string
+			if len(args) > 0 {
+				node, err := nodeCalled(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				nodes = append(nodes, node)
+			} else {
 				for _, n := range c.Nodes() {
 					nodes = append(nodes, n.ID)
 				}

@@ -73,7 +73,7 @@ func (s *settings) showProblems(ctx context.Context, c *coord.Coordinator) {
 		s.out.line("! %s", problem)
 	}
 	if o.More > 0 {
-		s.out.line("%d more nodes were not asked whether all is well: holdfast doctor asks all", o.More)
+		s.out.line("%s not asked whether all is well: holdfast doctor asks all", plural(o.More, "more node was", "more nodes were"))
 	}
 }
 
@@ -295,7 +295,11 @@ func nodesCommand(s *settings) *cobra.Command {
 			for _, n := range all {
 				r := n.Report
 				if r == nil {
-					rows = append(rows, []string{n.Name, n.Peer, n.State, "", "", "", "", "", "", "", n.Error})
+					at := n.Peer // it may have ended meanwhile
+					if i := slices.IndexFunc(processes, func(p coord.Process) bool { return p.ID == n.ID }); i >= 0 {
+						at = cmp.Or(where(&processes[i]), at)
+					}
+					rows = append(rows, []string{n.Name, at, n.State, "", "", "", "", "", "", "", n.Error})
 					continue
 				}
 				trouble := r.Missing
@@ -380,7 +384,7 @@ func (s *settings) showShares(all []coord.PartitionInfo) error {
 	}
 	err := s.out.table(rows)
 	if in > 0 {
-		s.out.line("%d partitions are in Grace: the arbiter grants nothing new of them, owners do", in)
+		s.out.line("%s in Grace: the arbiter grants nothing new of them; nodes that own some do", plural(in, "partition is", "partitions are"))
 	}
 	return err
 }
@@ -456,9 +460,56 @@ func (s *settings) completeNodes(cmd *cobra.Command, args []string, _ string) ([
 		return nil, cobra.ShellCompDirectiveError
 	}
 	defer done()
-	var names []string
-	for _, n := range c.Nodes() {
-		names = append(names, n.Name)
+	return completions(c.Nodes()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completions returns the nodes' names, and the IDs of those that have one name.
+func completions(all []coord.NodeInfo) (names []string) {
+	count := make(map[string]int)
+	for _, n := range all {
+		count[n.Name]++
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	for _, n := range all {
+		if count[n.Name] > 1 {
+			names = append(names, n.ID)
+		} else {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// nodeCalled returns what package coord takes for the node that an operator names: by its name, if
+// no other has the same one, as HOST:PID, or by its ID.
+func nodeCalled(ctx context.Context, c *coord.Coordinator, text string) (string, error) {
+	all, err := c.Processes(ctx)
+	if err != nil {
+		return "", err
+	}
+	return pick(all, text)
+}
+
+func pick(all []coord.Process, text string) (string, error) {
+	var found []coord.Process
+	for _, p := range all {
+		switch text {
+		case "":
+		case p.ID:
+			return text, nil
+		case p.Name, where(&p):
+			found = append(found, p)
+		}
+	}
+	found = slices.DeleteFunc(found, func(p coord.Process) bool { return p.ID == "" }) // no node
+	switch len(found) {
+	case 0:
+		return text, nil // package coord says that there is none
+	case 1:
+		return found[0].ID, nil
+	}
+	var each []string
+	for _, p := range found {
+		each = append(each, fmt.Sprintf("%s, whose ID is %s", where(&p), p.ID))
+	}
+	return "", fmt.Errorf("several nodes are called %q: give HOST:PID, as holdfast nodes has it, or the ID: %s", text, strings.Join(each, "; "))
 }

@@ -97,7 +97,7 @@ func TestCommands_AtThreeInTheMorning(t *testing.T) {
 	}
 	await.Until(t, "doctor names the holder", func() bool {
 		out := n.start("doctor", "--long-wait", "100ms").want(0)
-		return strings.Contains(out, fmt.Sprintf("1 callers wait for key %q", key)) && strings.Contains(out, "it is held by berta (") &&
+		return strings.Contains(out, fmt.Sprintf("1 caller waits for key %q", key)) && strings.Contains(out, "it is held by berta (") &&
 			strings.Contains(out, `checkout", for `)
 	})
 	out := n.start("inspect", key).want(0)
@@ -304,7 +304,7 @@ func TestDoctor_CandidatesAreNotStuck(t *testing.T) {
 		t.Errorf("top: %s", out)
 	}
 	waits("stuck")
-	n.diagnosis(0, "warn", "locks", `1 callers wait for key "stuck"`, "", "--long-wait", "100ms")
+	n.diagnosis(0, "warn", "locks", `1 caller waits for key "stuck"`, "", "--long-wait", "100ms")
 }
 
 // A lock that is held on and on is told of, also where each caller that wants it gives up before
@@ -395,7 +395,7 @@ func TestDoctor_ANodeThatDoesNotAnswer(t *testing.T) {
 	}
 	n.diagnosis(1, "warn", "locks", "2 processes could not be asked", "see what is said of the nodes")
 	n.diagnosis(1, "fail", "node frozen", "does not answer", "its port is open")
-	n.diagnosis(1, "fail", "node gone", "does not answer", "no process listens at its port 127.0.0.1:1 ")
+	n.diagnosis(1, "fail", "node gone", "does not answer", "no process listens at its port 127.0.0.1:1,")
 	_ = n.start("nodes").want(0)
 }
 

@@ -111,3 +111,14 @@ func token(f coord.Fence) string {
 	}
 	return strconv.FormatUint(uint64(f), 10)
 }
+
+// plural counts things.
+func plural(n int, one, more string) string { return strconv.Itoa(n) + " " + plural1(n, one, more) }
+
+// plural1 returns one of two words.
+func plural1(n int, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
