@@ -88,6 +88,12 @@ func TestDoctor_ANodeThatAnswersNobody(t *testing.T) {
 			t.Errorf("%q is not in %s", part, got)
 		}
 	}
+	all[0].Report.Nodes[2].Linked = true // as by a stream that clara has opened
+	d = &doctor{}
+	d.member(t.Context(), &all[2], x.list())
+	if got = d.says(); !strings.Contains(got, "; anna has a stream to it -> it runs, or did a moment ago: no process listens at its port 127.0.0.1:1, or") {
+		t.Error(got)
+	}
 }
 
 // A node that is found dead while doctor asks it has no session any more.

@@ -62,27 +62,36 @@ func (d *doctor) mute(ctx context.Context, n *nodeView, x *listing) {
 		slices.Sort(others)
 		text += fmt.Sprintf("; %s %s no stream to it either", few(others), plural1(len(others), "has", "have"))
 	}
+	if others := x.linked[n.ID]; len(others) > 0 {
+		slices.Sort(others)
+		text += fmt.Sprintf("; %s %s a stream to it", few(others), plural1(len(others), "has", "have"))
+	}
+	d.fail(what, n.remedy(ctx, len(x.linked[n.ID]) > 0), "%s", text)
+}
+
+// remedy says what to do about a node that does not answer, by what its port does. Others may have
+// a stream to it: streams of a process that has ended end at once.
+func (n *nodeView) remedy(ctx context.Context, linked bool) string {
 	dead := fmt.Sprintf("it is found dead (%s), and its keys go to others", n.foundDead())
-	do := fmt.Sprintf("its port is open: it may stand still (SIGSTOP, no CPU, a debugger); if that lasts, %s. "+
-		"Or it is of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys", dead)
 	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "tcp", n.Peer)
-	cause := ""
-	switch {
-	case err == nil:
+	if err == nil {
 		_ = conn.Close()
-	case !strings.Contains(n.Error, err.Error()): // else it is told
+		return fmt.Sprintf("its port is open: it may stand still (SIGSTOP, no CPU, a debugger); if that lasts, %s. "+
+			"Or it is of an older version, or this host uses another PeerTLS or PeerKeys than it: --peer-cert, --peer-keys", dead)
+	}
+	cause := ""
+	if !strings.Contains(n.Error, err.Error()) { // else it is told
 		cause = fmt.Sprintf(" (%v)", err)
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, syscall.ECONNREFUSED):
-		do = fmt.Sprintf("it may have been killed, or have ended: then %s. If it runs, no process listens at its port %s, or a firewall rejects%s: "+
-			"set Cluster.Peer and Cluster.PeerAdvertise there, or run this command in the nodes' network", dead, n.Peer, cause)
-	default:
-		do = fmt.Sprintf("its machine may be gone, or cut off: then %s. If it runs, its port %s is not reachable from this host%s: "+
-			"open it, set Cluster.PeerAdvertise there, or run this command in the nodes' network", dead, n.Peer, cause)
+	may, port := "its machine may be gone, or cut off", fmt.Sprintf("its port %s is not reachable from this host%s: open it,", n.Peer, cause)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		may, port = "it may have been killed, or have ended", fmt.Sprintf("no process listens at its port %s, or a firewall rejects%s:", n.Peer, cause)
 	}
-	d.fail(what, do, "%s", text)
+	port += " set Cluster.Peer and Cluster.PeerAdvertise there, or run this command in the nodes' network"
+	if linked {
+		return "it runs, or did a moment ago: " + port
+	}
+	return may + ": then " + dead + ". If it runs, " + port
 }
 
 // takeovers tells of nodes that have another Cluster.Takeover than others: those do not guard each

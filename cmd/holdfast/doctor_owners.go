@@ -41,13 +41,14 @@ type listing struct {
 	silent    map[string]bool          // nodes, by ID
 	processes map[string]coord.Process // of nodes, by ID
 	unlinked  map[string][]string      // of a silent node, by ID: nodes that have no stream to it either
+	linked    map[string][]string      // and those that have one
 	twins     map[string]bool          // names that several nodes have
 }
 
 func (x *survey) list() *listing {
 	l := &listing{
 		len(x.all), make(map[string]bool), make(map[string]bool), make(map[string]bool), make(map[string]coord.Process), make(map[string][]string),
-		make(map[string]bool),
+		make(map[string][]string), make(map[string]bool),
 	}
 	names := make(map[string]bool)
 	for i := range x.all {
@@ -74,7 +75,11 @@ func (x *survey) list() *listing {
 			continue
 		}
 		for _, m := range n.Report.Nodes {
-			if l.silent[m.ID] && !m.Linked {
+			switch {
+			case !l.silent[m.ID]:
+			case m.Linked:
+				l.linked[m.ID] = append(l.linked[m.ID], l.name(n.ID, n.Name))
+			default:
 				l.unlinked[m.ID] = append(l.unlinked[m.ID], l.name(n.ID, n.Name))
 			}
 		}
