@@ -88,6 +88,12 @@ func TestDoctor_ANodeThatAnswersNobody(t *testing.T) {
 			t.Errorf("%q is not in %s", part, got)
 		}
 	}
+	dora := nodeView{NodeInfo: coord.NodeInfo{Name: "dora", ID: "dora/4"}, Report: &coord.NodeReport{}} // which answers, and which anna does not see
+	d, l = &doctor{}, (&survey{all: append(all[:3:3], dora), processes: x.processes}).list()
+	d.member(t.Context(), &all[0], l)
+	if got = d.says(); !strings.Contains(got, "warn node anna: it sees 3 of 4 nodes, and not dora -> open the gossip port") {
+		t.Error(got)
+	}
 	all[0].Report.Nodes[2].Linked = true // as by a stream that clara has opened
 	d = &doctor{}
 	d.member(t.Context(), &all[2], x.list())

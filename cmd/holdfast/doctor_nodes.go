@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/lately"
 	"github.com/holdfast-go/holdfast/internal/unfound"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 func (d *doctor) members(ctx context.Context, x *survey) {
@@ -130,8 +131,12 @@ func (d *doctor) member(ctx context.Context, n *nodeView, x *listing) {
 			bad = true
 		}
 	}
-	if n := len(seen) + r.MoreNodes; n < x.of && (r.MoreNodes > 0 || x.answers(seen)) {
-		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "it sees %d of %d nodes", n, x.of)
+	if n, unseen := len(seen)+r.MoreNodes, x.unseen(seen); n < x.of && len(unseen) > 0 {
+		text := fmt.Sprintf("it sees %d of %d nodes", n, x.of)
+		if r.MoreNodes == 0 { // else the list may have left them out
+			text += ", and not " + few(unseen)
+		}
+		d.warn(what, "open the gossip port by UDP and TCP between the nodes (docs/network.md)", "%s", text)
 		bad = true
 	}
 	for _, text := range r.Troubles {
@@ -228,7 +233,7 @@ func (d *doctor) deaths(all []nodeView) {
 	}
 	for _, session := range slices.SortedFunc(maps.Keys(dead), func(a, b string) int { return cmp.Or(cmp.Compare(dead[a].Ago, dead[b].Ago), cmp.Compare(a, b)) }) {
 		x := dead[session]
-		what, _, _ := strings.Cut(x.Node, "/")
+		what := ring.Process(x.Node)
 		if x.Process != "" {
 			what += " (" + x.Process + ")"
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/internal/unfound"
 	"github.com/holdfast-go/holdfast/peer"
+	"github.com/holdfast-go/holdfast/ring"
 )
 
 // A survey has the answers of the arbiter and of the nodes.
@@ -101,14 +102,15 @@ func (l *listing) name(id, name string) string {
 	return name
 }
 
-// answers reports whether a node answers that is not among these.
-func (l *listing) answers(seen map[string]bool) bool {
+// unseen returns the names of nodes that answer and are not among these.
+func (l *listing) unseen(seen map[string]bool) (names []string) {
 	for id := range l.nodes {
 		if !seen[id] && !l.silent[id] {
-			return true
+			names = append(names, l.name(id, ring.Process(id)))
 		}
 	}
-	return false
+	slices.Sort(names)
+	return names
 }
 
 // ofSilent reports whether a node's trouble is with one that answers nobody.
