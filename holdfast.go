@@ -103,6 +103,7 @@ var (
 	ErrObserver    = coord.ErrObserver    // the coordinator only looks: coord.Options.Observe
 	ErrNotHeld     = coord.ErrNotHeld     // of Break: no caller has the lock with that token
 	ErrNotBroken   = coord.ErrNotBroken   // of Break: the process that has the lock does not permit it, or could not be asked
+	ErrNodeDead    = coord.ErrNodeDead    // the cause of a context of NodeContext: the node was found dead
 	ErrNotShared   = coord.ErrNotShared   // of Share: the value is valid, but others may not get it
 	ErrTooLarge    = coord.ErrTooLarge    // of Share: the result was not kept, as it is too large
 	ErrNoResults   = coord.ErrNoResults   // of Share: the arbiter keeps no results, and there is no ShareOptions.Store

@@ -35,7 +35,8 @@
 //   - News of a key: [Coordinator.Announce], [Coordinator.Watch].
 //   - The process: [Coordinator.Settled], [Coordinator.Drain], [Coordinator.Close],
 //     [Coordinator.Namespace].
-//   - The cluster: [Coordinator.Nodes], [Coordinator.Owner], [Coordinator.RotateSecret].
+//   - The cluster: [Coordinator.Nodes], [Coordinator.Owner], [Coordinator.NodeContext],
+//     [Coordinator.RotateSecret].
 //   - For operators: [Coordinator.Inspect], [Coordinator.Held], [Coordinator.Top],
 //     [Coordinator.Processes], [Coordinator.Partitions], [Coordinator.Report],
 //     [Coordinator.Stats], [Coordinator.Break], [Coordinator.DrainNode],

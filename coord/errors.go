@@ -55,6 +55,9 @@ var (
 	ErrNotBroken = errors.New("coord: the lock was not broken")
 )
 
+// ErrNodeDead is the cause of a context that NodeContext has returned, once it has ended.
+var ErrNodeDead = errors.New("coord: the node is dead: the arbiter says so of its last session")
+
 // Errors of Share, besides those of Do.
 var (
 	// ErrNotShared: fn has returned a value, which is valid and returned beside the error, but

@@ -38,10 +38,14 @@ type member struct {
 	card
 	sessions map[string]listing
 	missed   map[string]time.Time // when each was first not listed any more
+	life     nodeLife             // for NodeContext
 }
 
 // listing is when the arbiter has listed a session.
-type listing struct{ first, last time.Time }
+type listing struct {
+	first, last time.Time
+	dead        bool // the arbiter has said so since
+}
 
 func newMembers(x *cluster) *members {
 	return &members{
@@ -158,8 +162,11 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		x, known := n.sessions[session]
 		if !known {
 			x.first = m.x.c.now() // the call took a while
+			if n.life.ctx == deadNode {
+				n.life = nodeLife{}
+			}
 		}
-		n.sessions[session] = listing{x.first, now}
+		n.sessions[session] = listing{x.first, now, x.dead}
 		delete(n.missed, session)
 		delete(m.dead, k.Node)
 	}
@@ -453,6 +460,7 @@ var errBuried = errors.New("coord: the arbiter says that the node's session is d
 // or later. With takeover that node is no member any more, unless it has another session, so that
 // the ring is without it at once. Waiters that had no stream to that node ask again.
 func (x *cluster) died(session string) {
+	x.members.endLife(session)
 	if x.c.opts.takeover() == 0 {
 		x.poke()
 		return

@@ -264,13 +264,14 @@ func heldBy(ctx context.Context, c *coord.Coordinator, key string) *held {
 type limit struct {
 	context.Context
 	wait    time.Duration
+	since   time.Time // when it was started
 	started bool
 	cancel  context.CancelFunc
 }
 
 func (l *limit) start() {
 	if !l.started {
-		l.started = true
+		l.started, l.since = true, time.Now()
 		l.Context, l.cancel = context.WithTimeout(l.Context, l.wait)
 	}
 }

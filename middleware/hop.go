@@ -22,8 +22,8 @@ import (
 // hop is the context of a request that is being forwarded.
 type hop struct {
 	context.Context
+	end  context.CancelCauseFunc // of Context, with a cause
 	base *url.URL
-	mark string // of the owner
 	w    http.ResponseWriter
 	had  http.Header // w's, as set around Route; nil: nothing
 	body *guard      // nil: none
@@ -34,6 +34,9 @@ type hop struct {
 
 	trace  *httptrace.ClientTrace // the caller's; nil: none
 	values [3]string              // of the headers that Route adds
+
+	to         *target // the owner
+	prev, next *hop    // that are on their way there; guarded by to.mu
 }
 
 type hopKey struct{}
@@ -49,8 +52,14 @@ func hopOf(ctx context.Context) *hop { return ctx.Value(hopKey{}).(*hop) }
 
 // forward sends the request to its owner. It reports false, with nothing done, if the request is to
 // be served here.
-func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, base *url.URL) bool {
-	h := &hop{Context: r.Context(), base: base, mark: s.marks.of(n.ID), w: w, trace: httptrace.ContextClientTrace(r.Context())}
+func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInfo, to *target, base *url.URL) bool {
+	h := &hop{base: base, w: w, trace: httptrace.ContextClientTrace(r.Context())}
+	h.Context, h.end = context.WithCancelCause(r.Context())
+	defer h.end(nil)
+	if !to.begin(h) {
+		return false
+	}
+	defer h.leave()
 	if header := w.Header(); len(header) > 0 {
 		h.had = header.Clone()
 	}
@@ -80,6 +89,9 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		if h.body == nil || h.body.seal() {
 			return false
 		}
+	}
+	if err := context.Cause(h.Context); errors.Is(err, coord.ErrNodeDead) {
+		h.err = err // and not just "context canceled"
 	}
 	h.restore(nil)
 	if p, ok := h.mistake(); ok {
@@ -136,7 +148,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	// ReverseProxy has dropped parameters from the query that cannot be parsed, for backends that
 	// are of another opinion; this one is not.
 	target := asked(p.In)
-	p.Out.URL = &url.URL{
+	*p.Out.URL = url.URL{
 		Scheme: base.Scheme, Host: base.Host, Path: target.Path, RawPath: target.RawPath,
 		RawQuery: target.RawQuery, ForceQuery: target.ForceQuery,
 	}
@@ -149,12 +161,16 @@ func rewrite(p *httputil.ProxyRequest) {
 			p.Out.Header[name] = slices.Clone(v)
 		}
 	}
-	way := slices.Clone(p.In.Header["X-Forwarded-For"])
-	if client, _, err := net.SplitHostPort(p.In.RemoteAddr); err == nil { // not of a Unix socket
-		way = append(way, client)
+	way := p.In.Header["X-Forwarded-For"]
+	client, _, err := net.SplitHostPort(p.In.RemoteAddr)
+	switch {
+	case err != nil: // of a Unix socket
+		client = strings.Join(way, ", ")
+	case len(way) > 0:
+		client = strings.Join(way, ", ") + ", " + client
 	}
-	if len(way) > 0 {
-		h.set(p.Out.Header, 0, "X-Forwarded-For", strings.Join(way, ", "))
+	if err == nil || len(way) > 0 {
+		h.set(p.Out.Header, 0, "X-Forwarded-For", client)
 	}
 	if p.Out.Header["X-Forwarded-Proto"] == nil {
 		proto := "http"
@@ -163,7 +179,7 @@ func rewrite(p *httputil.ProxyRequest) {
 		}
 		h.set(p.Out.Header, 1, "X-Forwarded-Proto", proto)
 	}
-	h.set(p.Out.Header, 2, HopHeader, h.mark)
+	h.set(p.Out.Header, 2, HopHeader, h.to.mark)
 }
 
 // set sets a header that has one value, which is kept at index i of h.values.

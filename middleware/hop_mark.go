@@ -16,24 +16,11 @@ import (
 type marks struct {
 	c    *coord.Coordinator
 	self atomic.Pointer[string] // of this node; nil: not needed yet
-	last atomic.Pointer[mark]   // the one made last, as most requests go where others go
 }
-
-type mark struct{ id, value string }
 
 func markOf(id string) string {
 	sum := sha256.Sum256([]byte("holdfast hop " + id))
 	return base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
-// of returns the mark of a request to the node.
-func (m *marks) of(id string) string {
-	if last := m.last.Load(); last != nil && last.id == id {
-		return last.value
-	}
-	made := &mark{id, markOf(id)}
-	m.last.Store(made)
-	return made.value
 }
 
 // genuine reports whether a node has set the header. It need not be the mark of this node: a URL

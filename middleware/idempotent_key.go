@@ -105,10 +105,21 @@ func (m *idempotency) identify(r *http.Request, key string) (id [sha256.Size]byt
 // asked returns the request's target as the client sent it: a handler outside may have changed the
 // URL, and have passed on the old one in another way.
 func asked(r *http.Request) *url.URL {
+	if unchanged(r.URL, r.RequestURI) {
+		return r.URL
+	}
 	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
 		return u
 	}
 	return r.URL
+}
+
+// unchanged reports whether a URL is the one that the request URI is parsed to, where that is plain
+// to see: most need not be parsed again.
+func unchanged(u *url.URL, uri string) bool {
+	path, query, asks := strings.Cut(uri, "?")
+	return strings.HasPrefix(path, "/") && path == u.Path && u.RawPath == "" && path == u.EscapedPath() &&
+		query == u.RawQuery && u.ForceQuery == (asks && query == "") && u.Scheme == "" && u.Host == "" && u.Opaque == ""
 }
 
 var (

@@ -75,11 +75,31 @@ func (o processOrder) handler(c *coord.Coordinator, client *redis.Client) http.H
 	})
 	mux := http.NewServeMux()
 	mux.Handle("/", middleware.Route(c, byOrder, nil)(h))
+	mux.Handle("/stream", middleware.Route(c, byOrder, nil)(http.HandlerFunc(o.stream)))
 	mux.HandleFunc("/owner", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := c.Owner("order/" + r.FormValue("order"))
 		_, _ = io.WriteString(w, n.Service)
 	})
 	return mux
+}
+
+// stream begins a response, or another protocol, and does not end it before the test has answered.
+func (o processOrder) stream(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	if protocol := r.Header.Get("Upgrade"); protocol != "" {
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", protocol)
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, _, err := rc.Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+	} else {
+		_, _ = io.WriteString(w, "begun")
+		_ = rc.Flush()
+	}
+	_ = o.tell(context.WithoutCancel(r.Context()), "handler")
 }
 
 // tell tells the test the service's next step, and waits for the answer.
@@ -120,7 +140,11 @@ func processMain(text string) int {
 	// A server has an address before it has a handler.
 	var h http.Handler
 	ready := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-ready; h.ServeHTTP(w, r) }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-ready; h.ServeHTTP(w, r) }))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
 	if err := os.Setenv("SERVICE", s.URL); err != nil {
 		panic(err)
 	}

@@ -70,9 +70,6 @@ func (o *RouteOptions) filled() RouteOptions {
 	}
 	f.Methods = slices.Clone(f.Methods)
 	setDefault(&f.Avoid, 2*time.Second)
-	if f.URL == nil {
-		f.URL = serviceURL
-	}
 	if f.Transport == nil {
 		f.Transport = NewTransport()
 	}
@@ -105,6 +102,7 @@ type router struct {
 	traced  bool // the transport is known to say when it has got a connection
 	avoided avoided
 	marks   marks
+	targets targets
 	checked atomic.Bool // the idle times were compared
 	refusals
 }
@@ -120,9 +118,9 @@ type router struct {
 // this node: where clients are known by a certificate, let a proxy say so in a header. An offer to
 // upgrade to h2c is not passed on. Middlewares outside of Route run on both nodes; of response
 // headers that both have set, the owner's are sent. Streams, upgrades (WebSocket), trailers and
-// informational responses pass through. Upgraded connections last until one side ends them. The
-// handler sees the HTTP version that the client speaks: accept HTTP/2 at Cluster.Service as well
-// where clients use it, such as gRPC (see [Transport]).
+// informational responses pass through. Upgraded connections last until one side ends them, or the
+// owner is found dead. The handler sees the HTTP version that the client speaks: accept HTTP/2 at
+// Cluster.Service as well where clients use it, such as gRPC (see [Transport]).
 //
 // It never decides about exclusion, so that a wrong guess costs time only. A request is served here
 // if this node is the owner, or if the owner is unknown or leaving, or has no URL. It is also
@@ -130,6 +128,11 @@ type router struct {
 // holds the key's lock. So are requests that were forwarded before, and those that cannot be sent
 // on as they came: a CONNECT; one without a path; one with a body that was parsed as a form; one
 // with a Connection header that would strip others on the way.
+//
+// An owner that stands still, or is cut off from the arbiter, keeps its connections. Route gives up
+// on what was forwarded to it when it is found dead, as [coord.Coordinator.NodeContext] tells: some
+// 3 s later by the default of Cluster.Takeover. That counts as a failure on the way, as below, and
+// nothing is executed again. A response that has begun is cut off.
 //
 // If the owner cannot be connected to, the request is served here as well, unless some of its body
 // was read meanwhile. After that, a failure is answered with 502, as the owner may have got it;
@@ -147,7 +150,7 @@ func Route(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) func(http.Hand
 	if c == nil || key == nil {
 		panic("middleware: Route needs a coordinator and a KeyFunc")
 	}
-	s := &router{c: c, key: key, opts: opts.filled(), marks: marks{c: c}}
+	s := &router{c: c, key: key, opts: opts.filled(), marks: marks{c: c}, targets: targets{c: c}}
 	if err := errors.Join(checkMethods("RouteOptions.Methods", s.opts.Methods),
 		unit.Check("middleware: RouteOptions.Avoid", s.opts.Avoid, time.Millisecond, "2 * time.Second")); err != nil {
 		panic(err.Error())
@@ -183,11 +186,11 @@ func (s *router) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	if err == nil && heldBy(r.Context(), s.c, key) == nil {
-		node, base := s.owner(key)
+		node, to, base := s.owner(key)
 		if base != nil && !s.checked.Load() && !s.checked.Swap(true) {
 			s.checkIdle(r)
 		}
-		if base != nil && s.forward(w, out, node, base) {
+		if base != nil && s.forward(w, out, node, to, base) {
 			return
 		}
 	}
@@ -266,20 +269,33 @@ func strips(connection []string) bool {
 
 // owner returns the node to send requests for the key to, and its URL; nil if they are to be served
 // here.
-func (s *router) owner(key string) (coord.NodeInfo, *url.URL) {
+func (s *router) owner(key string) (coord.NodeInfo, *target, *url.URL) {
 	n, ok := s.c.Owner(key)
 	if !ok || n.Self || n.State != "active" || !s.avoided.try(n.ID, s.opts.Avoid, time.Now()) {
-		return n, nil
+		return n, nil, nil
+	}
+	to := s.targets.of(n.ID)
+	if to == nil { // dead; the ring is about to drop it
+		return n, nil, nil
+	}
+	base, err := s.base(n, to)
+	if err != nil {
+		s.avoid(n, err)
+		return n, nil, nil
+	}
+	return n, to, base
+}
+
+// base returns the base URL of a node.
+func (s *router) base(n coord.NodeInfo, to *target) (*url.URL, error) {
+	if s.opts.URL == nil {
+		return to.service(n)
 	}
 	base, err := s.opts.URL(n)
 	if err == nil {
 		err = checkURL(base)
 	}
-	if err != nil {
-		s.avoid(n, err)
-		return n, nil
-	}
-	return n, base
+	return base, err
 }
 
 func (s *router) avoid(n coord.NodeInfo, err error) {

@@ -75,9 +75,9 @@ type SerializeOptions struct {
 	// [WriteProblem].
 	Problem func(w http.ResponseWriter, r *http.Request, p Problem)
 
-	// Logger gets a record for each lock that was lost while its handler ran, and for each handler
-	// that ran on after its answer. It also gets one for each body that took too long, and for each
-	// error of the program. Nil: silent.
+	// Logger gets a record for each request that has waited for its turn in vain, for each lock that
+	// was lost while its handler ran, and for each handler that ran on after its answer. It also
+	// gets one for each body that took too long, and for each error of the program. Nil: silent.
 	Logger *slog.Logger
 }
 
@@ -228,7 +228,7 @@ func (s *serializer) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	h := &held{Context: r.Context(), c: s.c, holder: s}
 	if err := s.lock(h, key); err != nil {
 		s.queue.Leave(key)
-		s.failed(w, r, err)
+		s.failed(w, r, err, h.limit.since)
 		return
 	}
 	s.queue.Begin(key)
@@ -332,8 +332,8 @@ func (s *serializer) crowded(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// failed answers a request that did not get its lock.
-func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
+// failed answers a request that did not get its lock, and has waited since then; zero: not at all.
+func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error, since time.Time) {
 	abort(w, r)
 	p := Problem{RetryAfter: s.retryAfter, Err: err}
 	if errors.Is(err, coord.ErrHeld) {
@@ -342,8 +342,22 @@ func (s *serializer) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if errors.Is(err, coord.ErrLocked) && !errors.Is(err, context.Canceled) {
 		p.Type, p.Title, p.Status = TypeLocked, "Another request for the same resource is being served", s.opts.LockedStatus
+		s.tooLate(r, err, since)
 	} else { // ErrUnavailable, ErrClosed; a lock further out was lost; or the request's time was up at once
 		p.Type, p.Title, p.Status = TypeUnavailable, "Locks are not available now", http.StatusServiceUnavailable
 	}
 	s.refuse(w, r, p)
+}
+
+// tooLate logs that a request has waited for a lock in vain. Package coord logs long waits, but such
+// a request has mostly gone by then (coord.Options.LongWait).
+func (s *serializer) tooLate(r *http.Request, err error, since time.Time) {
+	if s.opts.Wait < 0 || since.IsZero() {
+		return
+	}
+	key := ""
+	if e, ok := errors.AsType[*coord.WaitError](err); ok {
+		key = e.Key
+	}
+	s.logger.Warn("holdfast: a request did not get its turn in time", "key", key, "waited", time.Since(since).Round(time.Millisecond), "pattern", r.Pattern)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
@@ -121,10 +122,11 @@ func (s *serializer) serveAll(f KeysFunc, next http.Handler, w http.ResponseWrit
 			return
 		}
 	}
+	since := time.Now()
 	granted, err := s.lockAll(r.Context(), keys)
 	if err != nil {
 		s.leave(keys)
-		s.failed(w, r, err)
+		s.failed(w, r, err, since)
 		return
 	}
 	for _, key := range keys {

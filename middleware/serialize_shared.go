@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 )
@@ -37,6 +38,7 @@ func (s *serializer) serveShared(next http.Handler, w http.ResponseWriter, r *ht
 		s.crowded(w, r)
 		return
 	}
+	since := time.Now()
 	l, err := s.rlock(r.Context(), key)
 	s.queue.Leave(key)
 	if errors.Is(err, coord.ErrHeld) && reads(r.Context(), s.c, key) {
@@ -44,7 +46,7 @@ func (s *serializer) serveShared(next http.Handler, w http.ResponseWriter, r *ht
 		return
 	}
 	if err != nil {
-		s.failed(w, r, err)
+		s.failed(w, r, err, since)
 		return
 	}
 	inner := r.WithContext(&until{Context: r.Context(), of: l, c: s.c})
