@@ -12,12 +12,16 @@ import (
 	"github.com/holdfast-go/holdfast/tokens"
 )
 
-func loadRates(context.Context, coord.Fence) (map[string]float64, error) { return nil, nil }
+type Rates map[string]float64
 
-func serve(ctx context.Context, client *redis.Client, locks *coord.Coordinator, addItem, getOrder http.Handler,
-	user middleware.KeyFunc, config *oauth2.Config, tokenStore tokens.Store) error {
-	mux := http.NewServeMux()
-	store := middleware.NewRedisStore(client, nil)
+func loadRates(ctx context.Context, _ coord.Fence) (Rates, error) { return nil, nil }
+
+func userID(r *http.Request) string { return r.PathValue("user") }
+
+func addItem(w http.ResponseWriter, r *http.Request)  {}
+func getOrder(w http.ResponseWriter, r *http.Request) {}
+
+func serve(ctx context.Context, client *redis.Client, locks *coord.Coordinator, config *oauth2.Config, tokenStore tokens.Store) error {
 	keeper, err := tokens.New(locks, config, tokenStore, nil)
 	if err != nil {
 		return err
