@@ -84,14 +84,15 @@ func (s *router) forward(w http.ResponseWriter, r *http.Request, n coord.NodeInf
 		s.logger.Warn("holdfast: a gRPC request is served here, as its owner accepts no HTTP/2", "node", n.Name, "service", n.Service)
 		return false
 	}
-	if !h.got.Load() && (s.traced || isDial(h.err)) && r.Context().Err() == nil {
+	dialing := isDial(h.err)
+	if err := context.Cause(h.Context); errors.Is(err, coord.ErrNodeDead) {
+		h.err = err // and not just "context canceled"
+	}
+	if !h.got.Load() && (s.traced || dialing) && r.Context().Err() == nil {
 		s.avoid(n, h.err)
 		if h.body == nil || h.body.seal() {
 			return false
 		}
-	}
-	if err := context.Cause(h.Context); errors.Is(err, coord.ErrNodeDead) {
-		h.err = err // and not just "context canceled"
 	}
 	h.restore(nil)
 	if p, ok := h.mistake(); ok {
