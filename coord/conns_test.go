@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,4 +257,46 @@ func TestAPasswordThatIsRotatedLate(t *testing.T) {
 		}
 	}
 	unlock(t, held)
+}
+
+// A process whose password is changed at the server, or that has none where one is wanted now, says
+// so in both records that the documents name: of a renewal that failed, and of a setting.
+func TestLog_APasswordThatIsChanged(t *testing.T) {
+	takes.Seconds(t)
+	for before, says := range map[string]string{"old": "user name or password is wrong", "": "the server wants a password"} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, "--requirepass", before)
+			var password atomic.Pointer[string]
+			password.Store(&before)
+			client := clientOf(t, &redis.Options{Addr: s.Addr, CredentialsProvider: func() (string, string) { return "", *password.Load() }})
+			h := newRecords()
+			o := &coord.Options{SessionTTL: 4 * time.Second, RenewEvery: 200 * time.Millisecond, Grace: 8 * time.Second, Logger: slog.New(h)}
+			c := startDefault(t, redisarbiter.New(client, coldStart), o)
+
+			admin := clientOf(t, &redis.Options{Addr: s.Addr, Password: before, PoolSize: 1})
+			if err := admin.ConfigSet(t.Context(), "requirepass", "new").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for _, kind := range []string{"normal", "pubsub"} {
+				if err := admin.ClientKillByFilter(t.Context(), "TYPE", kind, "SKIPME", "yes").Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for text, level := range map[string]slog.Level{
+				"holdfast: renewal failed, trying again":        slog.LevelWarn,
+				"holdfast: no session: a setting is wrong":      slog.LevelError,
+				"holdfast: session lost, and all locks with it": slog.LevelWarn,
+			} {
+				await.Within(t, time.Minute, text, func() bool { return len(h.about(text)) > 0 })
+				r := h.about(text)[0]
+				if err := fmt.Sprint(r.attrs["error"]); r.level != level || !strings.Contains(err, says) {
+					t.Errorf("%v, want %v, and %q", r, level, says)
+				}
+			}
+			right := "new"
+			password.Store(&right)
+			await.Within(t, time.Minute, "a session", func() bool { return c.Stats().Session != "" })
+		})
+	}
 }

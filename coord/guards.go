@@ -46,12 +46,12 @@ func (g *guarded) leaseEnds() time.Time {
 
 // why is the session's: it returns why the session has ended.
 func (g *guarded) why() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if lease.Past(g.end.leaseEnds, g.c.now()) {
-		return errExpired
+	ends := g.leaseEnds()
+	acknowledged := ends.Add(-g.c.opts.lease())
+	if lease.Past(ends, g.c.now()) {
+		return g.c.because(errExpired, g.s, acknowledged)
 	}
-	return errForsaken
+	return g.c.because(errForsaken, g.s, acknowledged)
 }
 
 // over is the session's: it ends the session for every reader.

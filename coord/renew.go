@@ -49,7 +49,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			// The old deadline decides whether the answer still counts (rule 3).
 			switch {
 			case guard.Renewal && lease.Past(s.Deadline(), c.now()):
-				return s.why()
+				return c.whyEnded(s)
 			case r.err != nil:
 				if r.sent.Equal(last) {
 					last = time.Time{}
@@ -90,7 +90,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 		}
 		sent := c.now()
 		if lease.Past(s.Deadline(), sent) {
-			return s.why()
+			return c.whyEnded(s)
 		}
 		if !waiting { // else the call before has its time
 			timer.Reset(c.opts.CallTimeout)
@@ -136,7 +136,7 @@ func (c *Coordinator) renewAlone(ctx context.Context, s *session) (r fallback.Re
 	defer s.rounds.alone(ctx)()
 	asked = c.now()
 	if lease.Past(s.Deadline(), asked) { // rule 3
-		return r, time.Time{}, s.why()
+		return r, time.Time{}, c.whyEnded(s)
 	}
 	r, err = c.remote.ns.Renew(ctx, s.ID, c.renewing(s))
 	if err == nil {
@@ -160,8 +160,10 @@ type trouble struct {
 }
 
 func (x *trouble) fails(ctx context.Context, err error) {
+	x.s.ending.failure.Store(&err)
 	if !x.failing && ctx.Err() == nil {
-		x.c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", x.s.ID, "error", err, "deadline", x.s.Deadline())
+		// Pings make an earlier end of the promises later.
+		x.c.opts.Logger.Warn("holdfast: renewal failed, trying again", "session", x.s.ID, "error", err, "deadline", x.s.leaseEnds())
 	}
 	x.failing = true
 }

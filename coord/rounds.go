@@ -173,7 +173,7 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 	reg.Round = r
 	sent := c.now()
 	if lease.Past(x.s.Deadline(), sent) { // rule 3
-		return fallback.Renewal{}, x.s.why()
+		return fallback.Renewal{}, c.whyEnded(x.s)
 	}
 	a, err := c.remote.ns.Renew(call, x.s.ID, reg)
 	c.called(OpRenew, sent, err)

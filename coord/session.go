@@ -133,7 +133,7 @@ func (c *Coordinator) sayWhyNoSession(err error) {
 	switch {
 	case wait && errors.Is(err, fallback.ErrRefused):
 		c.opts.Logger.Warn("holdfast: no session yet: the table of sessions is full, until it is known which of them have ended", "error", err)
-	case errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused): // trying again does not help
+	case errors.Is(err, fallback.ErrMismatch) || errors.Is(err, fallback.ErrRefused) || errors.Is(err, fallback.ErrDenied): // trying again does not help
 		c.opts.Logger.Error("holdfast: no session: a setting is wrong", "error", err)
 	case wait:
 		c.opts.Logger.Info("holdfast: no session yet: other processes take over a longer Grace first", "error", err)
@@ -181,10 +181,11 @@ func (c *Coordinator) maintain(s *session) error {
 	return err
 }
 
-var errExpired = errors.New("coord: the arbiter did not acknowledge a renewal in time, or this process was stopped for too long, or its clock stepped forward")
-
-var errForsaken = errors.New("coord: the promises of its guardians have passed: this process stood still for almost Cluster.Takeover, " +
-	"or reached neither the nodes that guard it nor the arbiter, or its clock stepped forward")
+// Reasons for a session's end; [Coordinator.because] adds what is known.
+var (
+	errExpired  = errors.New("coord: no renewal was acknowledged in time")
+	errForsaken = errors.New("coord: the promises of its guardians have passed")
+)
 
 var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and the session was not renewed in time before: the server before " +
 	"may tell others that it is dead")
@@ -227,6 +228,7 @@ func (c *Coordinator) seen(r fallback.Renewal) {
 
 // leased notes that the arbiter has acknowledged the session until a time.
 func (s *session) leased(until time.Time) {
+	s.ending.renewed()
 	if s.guarded != nil {
 		s.guarded.leased(until)
 		return
@@ -243,12 +245,12 @@ func (s *session) leaseEnds() time.Time {
 	return s.Deadline()
 }
 
-// why returns why the session has ended. Its deadline has passed.
-func (s *session) why() error {
+// whyEnded returns why a session has ended. Its deadline has passed.
+func (c *Coordinator) whyEnded(s *session) error {
 	if s.guarded != nil {
 		return s.guarded.why()
 	}
-	return errExpired
+	return c.because(errExpired, s, s.leaseEnds().Add(-c.opts.lease()))
 }
 
 // over ends the session for every reader.
@@ -308,18 +310,21 @@ func (c *Coordinator) watch(ctx context.Context, s *session, end context.CancelC
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for next := c.now(); ; {
+		s.ending.sleeps(c.at(next))
 		select {
 		case <-timer.C:
 		case <-c.sooner.signal:
 			next = c.sooner.next(next)
 			timer.Reset(max(c.left(next), time.Millisecond))
+			s.ending.wakes(c.moment())
 			continue
 		case <-ctx.Done():
 			return
 		}
 		now := c.now()
+		s.ending.wakes(c.at(now))
 		if lease.Past(s.Deadline(), now) {
-			end(s.why())
+			end(c.whyEnded(s))
 			return
 		}
 		// A hold that begins later lapses later than in RenewEvery, or says so by sooner.

@@ -15,6 +15,8 @@ type session struct {
 	seen   expiry
 	ended  chan struct{} // closed when it has died
 
+	ending ending
+
 	guarded *guarded // nil: its lease alone counts
 	rounds  *rounds  // nil: Grace ends by itself
 

@@ -63,3 +63,30 @@ func TestLog_ANodeThatNoneGuards(t *testing.T) {
 		}
 	}
 }
+
+// A node with guardians that reaches them and not the arbiter has its session until the lease ends,
+// and says so: pings make the promises longer.
+func TestLog_ARenewalFailsWhileGuardiansAreThere(t *testing.T) {
+	takes.Seconds(t)
+	t.Parallel()
+	a := fallback.NewMemory()
+	f, h := &faulty{Arbiter: a}, newRecords()
+	options := func() *coord.Options {
+		o := unhurried()
+		o.SessionTTL, o.Grace, o.Cluster.Takeover = 20*time.Second, 24*time.Second, 3*time.Second
+		return o
+	}
+	o := options()
+	o.Logger = slog.New(h)
+	nodes := []*coord.Coordinator{join(t, f, o), join(t, a, options())}
+	settled(t, 61, nodes...)
+	await.Within(t, time.Minute, "it is guarded", func() bool { return nodes[0].Stats().Guardians > 0 })
+	const text = "holdfast: renewal failed, trying again"
+	cut := time.Now()
+	f.cut("renew")
+	defer f.mend()
+	await.Within(t, time.Minute, "it says so", func() bool { return len(h.about(text)) > 0 })
+	if left := h.about(text)[0].attrs["deadline"].Time().Sub(cut); left < 9*time.Second {
+		t.Errorf("it says that it has had its session for %v more, with a lease of 18 s", left)
+	}
+}

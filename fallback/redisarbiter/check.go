@@ -242,6 +242,9 @@ func atLeast(version string, want ...int) bool {
 // forGood reports whether an answer to INFO says that it will never be told. A server that is busy
 // or loads its data, or a password that is wrong, must not decide whether a namespace is guarded.
 func forGood(text string) bool {
+	if errors.Is(refused(errors.New(text)), errDenied) {
+		return false
+	}
 	return strings.HasPrefix(text, "NOPERM") || strings.Contains(text, "is not supported") || // as miniredis puts it
 		strings.HasPrefix(text, "ERR ") && !strings.Contains(text, "max number of clients")
 }
@@ -270,10 +273,34 @@ var errDenied = fmt.Errorf("fallback: %w: the server does not let the client in"
 
 // denials are answers of such a server.
 var denials = []struct{ text, setting string }{
-	{"NOAUTH", "the server wants a password"},
-	{"WRONGPASS", "user name or password is wrong"},
-	{"invalid password", "user name or password is wrong"},
-	{"invalid username-password pair", "user name or password is wrong"},
+	{"NOAUTH", noPassword},
+	{"Protocol error: unauthenticated", noPassword}, // to a long command
+	{"WRONGPASS", wrongPassword},
+	{"invalid password", wrongPassword},
+	{"invalid username-password pair", wrongPassword},
+}
+
+const (
+	noPassword    = "the server wants a password: set it in the client's options"
+	wrongPassword = "user name or password is wrong: set those of the server in the client's options"
+)
+
+// refusal marks the error of a process that starts, and is not let in, as ErrRefused.
+type refusal struct{ err error }
+
+// Error begins with the text of ErrRefused, with one prefix for both.
+func (r refusal) Error() string {
+	return fallback.ErrRefused.Error() + ": " + strings.TrimPrefix(r.err.Error(), "fallback: ")
+}
+
+func (r refusal) Unwrap() []error { return []error{fallback.ErrRefused, r.err} }
+
+// atStart makes errDenied a refusal: at work it is an outage.
+func atStart(err error) error {
+	if errors.Is(err, errDenied) {
+		return refusal{err}
+	}
+	return err
 }
 
 // refused marks such an answer as [ErrRefused], or as errDenied, and that of a replica as

@@ -26,10 +26,7 @@ func (a *Arbiter) Describe(ctx context.Context, namespace string) (fallback.Sett
 		return s, fmt.Errorf("%w: %q", fallback.ErrNoNamespace, namespace)
 	}
 	if err != nil {
-		if err = refused(err); errors.Is(err, errDenied) {
-			err = fmt.Errorf("%w: %w", fallback.ErrRefused, err)
-		}
-		return s, err
+		return s, atStart(refused(err))
 	}
 	return fallback.ParseMark(namespace, mark)
 }

@@ -119,10 +119,7 @@ func (a *Arbiter) Attach(ctx context.Context, s fallback.Settings) (fallback.Nam
 	n.use(made)
 	if err := n.begin(ctx, a.client); err != nil {
 		_ = n.Close()
-		if errors.Is(err, errDenied) { // at work it is an outage
-			err = fmt.Errorf("%w: %w", fallback.ErrRefused, err)
-		}
-		return nil, err
+		return nil, atStart(err)
 	}
 	return n, nil
 }

@@ -19,6 +19,8 @@ func TestRefusalsAreToldFromWhatMayPass(t *testing.T) {
 		{"NOAUTH Authentication required.", "password"},
 		{"WRONGPASS invalid username-password pair or user is disabled.", "password"},
 		{"ERR invalid password", "password"},
+		{"ERR Protocol error: unauthenticated multibulk length", "password"},
+		{"ERR Protocol error: unauthenticated bulk length", "password"},
 		{"NOPERM this user has no permissions to run the 'evalsha' command", "ACL"},
 		{"NOPERM No permissions to access a key", "ACL"},
 		{"ERR The user executing the script can't run this command or subcommand script: 5b99, on @user_script:33.", "ACL"},

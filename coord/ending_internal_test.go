@@ -1,0 +1,51 @@
+package coord
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-go/holdfast/internal/lease"
+)
+
+// The error of a session that has ended has the reasons that are known, with their lengths, and
+// others only if none is.
+func TestBecause(t *testing.T) {
+	refused := errors.New("connection refused")
+	for name, x := range map[string]struct {
+		late    time.Duration // of watch
+		stepped int64         // seconds of the wall clock
+		failure error
+		renewed bool // a renewal was answered since
+		want    string
+	}{
+		"stood still":    {late: 12600 * time.Millisecond, want: "this process stood still, for 12.6s or more"},
+		"a busy machine": {late: 20 * time.Millisecond, want: "the arbiter did not answer, or this process stood still, or its clock stepped forward"},
+		"stepped":        {stepped: 3600, want: "its clock stepped forward by 1h0m0s, or its machine was suspended"},
+		"failed":         {failure: refused, want: "the arbiter has not answered for 9s, at last: connection refused"},
+		"two of them":    {late: 3 * time.Second, failure: refused, want: "this process stood still, for 3s or more; the arbiter has not answered for 9s, at last: connection refused"},
+		"long ago":       {late: 12 * time.Second, failure: refused, renewed: true, want: "the arbiter did not answer, or this process stood still, or its clock stepped forward"},
+	} {
+		now := time.Now()
+		c := &Coordinator{opts: Options{RenewEvery: 2500 * time.Millisecond}, began: now.Add(-time.Hour)}
+		s := &session{Session: lease.NewSession("s", now)}
+		if x.stepped > 0 {
+			s.Extend(earlierByWall(now.Add(9*time.Second), x.stepped))
+		}
+		if x.late > 0 {
+			s.ending.sleeps(c.at(now.Add(-x.late)))
+		}
+		if x.failure != nil {
+			s.ending.failure.Store(&x.failure)
+		}
+		if x.renewed {
+			s.ending.wakes(c.at(now))
+			s.leased(now)
+		}
+		err := c.because(errExpired, s, now.Add(-9*time.Second))
+		if got := strings.TrimPrefix(err.Error(), errExpired.Error()+": "); got != x.want || !errors.Is(err, errExpired) {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+	}
+}
