@@ -62,7 +62,7 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)
 	}
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
-	q := question{About: "break", Keys: [][]byte{[]byte(name)}, Fence: token, Why: reason + " (" + c.opts.Name + ")"}
+	q := question{About: "break", Keys: [][]byte{[]byte(name)}, Fence: token, Why: c.asking(reason)}
 	var a reply
 	if h.Session == c.sessions.id() {
 		if a = c.answer(ctx, q); a.Error != "" {
@@ -79,9 +79,14 @@ func (c *Coordinator) breakLock(ctx context.Context, info *KeyInfo, key string, 
 	case !a.Broken:
 		return fmt.Errorf("%w: key %s, token %v", ErrNotHeld, quoted(info.Key), token)
 	}
-	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", quoted(info.Key), "fence", token,
-		"holder", h.Name, "host", h.Host, "reason", quoted(reason))
+	c.opts.Logger.Warn("holdfast: a lock of a process was broken on request of this one", "key", logged(info.Key), "fence", token,
+		"holder", h.Name, "host", h.Host, "reason", optional(reason))
 	return nil
+}
+
+// asking returns a reason, which may be empty, with the name of this process.
+func (c *Coordinator) asking(reason string) string {
+	return strings.TrimSpace(reason + " (" + c.opts.Name + ")")
 }
 
 // breakHere takes a lock away from a caller of this process.
@@ -93,7 +98,7 @@ func (c *Coordinator) breakHere(key string, fence Fence, why string) bool {
 	p.unlock(&a)
 	a.do(c)
 	if broken {
-		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", quoted(namedKey(key)), "fence", fence, "reason", quoted(why))
+		c.opts.Logger.Warn("holdfast: a lock of this process was broken", "key", logged(namedKey(key)), "fence", fence, "reason", why)
 	}
 	return broken
 }

@@ -136,3 +136,29 @@ func TestBreak_WithoutACluster(t *testing.T) {
 		}
 	})
 }
+
+// A lock that is broken without a reason has the name of the process that asked, and no empty
+// reason.
+func TestBreak_WithoutAReason(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		c := start(t, a, named("one", h))
+		l := lock(t, c, "k")
+		if err := c.Break(t.Context(), "k", l.Fence(), ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(); !errors.Is(err, coord.ErrLost) {
+			t.Error(err)
+		}
+		if all := h.about("holdfast: a lock of this process was broken"); len(all) != 1 || all[0].attrs["reason"].String() != "(one)" {
+			t.Errorf("%v", all)
+		}
+		all := h.about("holdfast: a lock of a process was broken on request of this one")
+		if len(all) != 1 {
+			t.Fatal(all)
+		}
+		if reason, has := all[0].attrs["reason"]; has {
+			t.Errorf("the reason is %v", reason)
+		}
+	})
+}

@@ -56,7 +56,7 @@ func (c *Coordinator) Drain(ctx context.Context) error {
 // logged there. Errors: as Held; of the node, such as that Options.Unbreakable is set, or that
 // there is no other node.
 func (c *Coordinator) DrainNode(ctx context.Context, node, reason string) error {
-	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") + " (" + c.opts.Name + ")"
+	reason = c.asking(strings.ToValidUTF8(reason[:min(len(reason), maxReason)], ""))
 	a, err := c.askNode(ctx, node, question{About: "drain", Why: reason})
 	if err == nil && a.Error != "" {
 		err = errors.New(a.Error)
@@ -89,7 +89,7 @@ func (c *Coordinator) beginDrain(why string) error {
 		return errAlone
 	}
 	if x.self.draining.CompareAndSwap(false, true) {
-		c.opts.Logger.Warn("holdfast: this node gives its partitions away, and takes none any more", "reason", quoted(why), "partitions", c.owned())
+		c.opts.Logger.Warn("holdfast: this node gives its partitions away, and takes none any more", "reason", optional(why), "partitions", c.owned())
 	}
 	_ = x.ring.SetState(ring.Leaving)
 	x.poke()

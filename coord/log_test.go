@@ -3,11 +3,13 @@ package coord_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
+	"github.com/holdfast-go/holdfast/internal/await"
 )
 
 // A process without a session says whether its arbiter is away, or answers and lacks replicas.
@@ -48,7 +50,7 @@ func TestLog_GraceAndASingleLoss(t *testing.T) {
 		start(t, a, named("two", late))
 		time.Sleep(time.Minute)
 		unlock(t, l)
-		for _, text := range []string{"holdfast: the arbiter is another server now", "holdfast: Grace: nothing new is granted by the arbiter", "holdfast: Grace is over"} {
+		for _, text := range []string{"holdfast: the arbiter was restarted, or another server has taken over", "holdfast: Grace: nothing new is granted by the arbiter", "holdfast: Grace is over"} {
 			if n := len(h.about(text)); n != 1 {
 				t.Errorf("%d records %q", n, text)
 			}
@@ -66,8 +68,52 @@ func TestLog_GraceAndASingleLoss(t *testing.T) {
 		time.Sleep(time.Minute)
 		got := h.about("holdfast: locks lost")
 		if len(got) != 1 || got[0].attrs["count"].Int64() != 1 || got[0].attrs["cause"].Any() != coord.Superseded ||
-			got[0].attrs["key"].String() != `"k"` || got[0].attrs["fence"].String() != l.Fence().String() {
+			got[0].attrs["key"].String() != "k" || got[0].attrs["fence"].String() != l.Fence().String() {
 			t.Errorf("%v", got)
+		}
+	})
+}
+
+// The record of a lost session counts the same locks as that of lost locks, though a holder may
+// have lost one before the session was taken away.
+func TestLog_ALostSessionAndItsLocks(t *testing.T) {
+	t.Parallel()
+	h := newRecords()
+	c := start(t, fallback.NewMemory(), &coord.Options{Logger: slog.New(h)})
+	for i := range 3 {
+		lock(t, c, fmt.Sprint("k", i))
+	}
+	if !coord.StepClock(c, c.Stats().Session, 3600) {
+		t.Fatal("no session")
+	}
+	for text, attr := range map[string]string{"holdfast: session lost, and all locks with it": "locks", "holdfast: locks lost": "count"} {
+		await.Until(t, text, func() bool { return len(h.about(text)) > 0 })
+		if r := h.about(text)[0]; r.attrs[attr].Int64() != 3 {
+			t.Errorf("%v, want 3", r)
+		}
+	}
+	if r := h.about("holdfast: session lost, and all locks with it")[0]; !strings.Contains(fmt.Sprint(r.attrs["error"]), "its clock stepped forward by 1h0m0s") {
+		t.Errorf("%v", r)
+	}
+}
+
+// A server that has come back with this session says that its data are kept, and one that is empty
+// that they are lost.
+func TestLog_ARestartWithAndWithoutData(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fallback.Memory) {
+		h := newRecords()
+		start(t, a, named("one", h))
+		for i, want := range []string{"kept", "lost, or older than this session"} {
+			if want == "kept" {
+				a.Restore(a.Snapshot())
+			} else {
+				a.Restore(nil)
+			}
+			time.Sleep(time.Minute)
+			all := h.about("holdfast: the arbiter was restarted, or another server has taken over")
+			if len(all) != i+1 || all[i].attrs["data"].String() != want {
+				t.Errorf("%v, want %s", all, want)
+			}
 		}
 	})
 }

@@ -155,7 +155,7 @@ func TestExpectLong_ReadersAndPermits(t *testing.T) {
 		late()
 		seen := make(map[string]int64)
 		for _, r := range h.atLeast(slog.LevelWarn) {
-			if r.attrs["key"].String() != `"k"` {
+			if r.attrs["key"].String() != "k" {
 				t.Errorf("%v", r)
 			}
 			mode, _, _ := strings.Cut(strings.TrimLeft(r.attrs["mode"].String(), "0123456789 "), " ")

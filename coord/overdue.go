@@ -76,9 +76,10 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 		if x.Here {
 			holder = c.opts.Name
 		}
-		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", quoted(namedKey(x.Key)), "mode", modeOf(x.Key), "waiting", x.Waiting,
+		c.opts.Logger.Warn("holdfast: callers have waited for long", "key", logged(namedKey(x.Key)), "mode", optional(modeOf(x.Key)), "waiting", x.Waiting,
 			"since", c.began.Add(x.Since), "waited", (now - x.Since).Round(time.Millisecond), "reason", orLocked(x.Reason),
-			"holder", holder, "held", x.Held.Round(time.Millisecond), "owner", ring.Process(x.Owner), "caller", placeIn(x.Tag, 0), "holder_caller", placeIn(x.HeldTag, x.Fence))
+			"holder", optional(holder), "held", optional(x.Held.Round(time.Millisecond)), "owner", optional(ring.Process(x.Owner)),
+			"caller", optional(placeIn(x.Tag, 0)), "holder_caller", optional(placeIn(x.HeldTag, x.Fence)))
 	}
 	if more := len(waits) - detailed; more > 0 {
 		c.opts.Logger.Warn("holdfast: callers have waited for long for more keys", "count", more)
@@ -87,8 +88,8 @@ func (c *Coordinator) reportWaits(waits []lease.Overdue, now lease.Moment) {
 
 func (c *Coordinator) reportHolds(holds []lease.Overdue, now lease.Moment) {
 	for _, x := range holds[:min(len(holds), detailed)] {
-		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", quoted(namedKey(x.Key)), "mode", modeOf(x.Key), "fence", Fence(x.Fence),
-			"since", c.began.Add(x.Since), "held", (now - x.Since).Round(time.Millisecond), "caller", placeIn(x.Tag, x.Fence))
+		c.opts.Logger.Warn("holdfast: a lock has been held for long", "key", logged(namedKey(x.Key)), "mode", optional(modeOf(x.Key)), "fence", Fence(x.Fence),
+			"since", c.began.Add(x.Since), "held", (now - x.Since).Round(time.Millisecond), "caller", optional(placeIn(x.Tag, x.Fence)))
 	}
 	if more := len(holds) - detailed; more > 0 {
 		c.opts.Logger.Warn("holdfast: more locks have been held for long", "count", more)

@@ -61,7 +61,7 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 			t.Fatalf("%d records of a lock held for 65 s: %v", n, here.all)
 		}
 		hold := here.about(longHold)[0].attrs
-		if hold["key"].String() != `"k"` || hold["fence"].String() != l.Fence().String() || hold["held"].Duration() < time.Minute ||
+		if hold["key"].String() != "k" || hold["fence"].String() != l.Fence().String() || hold["held"].Duration() < time.Minute ||
 			hold["process"].String() != "one" || !strings.Contains(hold["caller"].String(), "coord_test.lock coord_test.go:") {
 			t.Errorf("%v", hold)
 		}
@@ -71,7 +71,7 @@ func TestLog_LongWaitsAndHolds(t *testing.T) {
 				t.Fatalf("%s: %d records of long waits: %v", name, len(waits), waits)
 			}
 			w := waits[0].attrs
-			if want := map[string]int64{"one": 2, "two": 1}[name]; w["waiting"].Int64() != want || w["key"].String() != `"k"` ||
+			if want := map[string]int64{"one": 2, "two": 1}[name]; w["waiting"].Int64() != want || w["key"].String() != "k" ||
 				w["holder"].String() != "one" || w["waited"].Duration() < 10*time.Second || w["waited"].Duration() > 20*time.Second ||
 				!strings.Contains(w["caller"].String(), "TestLog_LongWaitsAndHolds") || w["reason"].Any() != coord.ErrLocked {
 				t.Errorf("%s: %v", name, waits)
@@ -210,7 +210,8 @@ func TestLog_LongWaitsInACluster(t *testing.T) {
 		<-done
 		unlock(t, l)
 	}
-	for name, want := range map[string][2]string{"one": {"two", ""}, "two": {"", "one"}} {
+	const absent = "<nil>"
+	for name, want := range map[string][2]string{"one": {"two", absent}, "two": {absent, "one"}} {
 		got := logs[name].about(longWait)
 		if len(got) != 1 || got[0].attrs["holder"].String() != want[0] || got[0].attrs["owner"].String() != want[1] {
 			t.Errorf("%s: %v", name, got)

@@ -380,7 +380,7 @@ func TestLog_LongReaders(t *testing.T) {
 		l := rlock(t, c, "k")
 		short()
 		runlock(t, l)
-		if all := h.about(longHold); len(all) != 1 || all[0].attrs["key"].String() != `"k"` || all[0].attrs["mode"].String() != "read" {
+		if all := h.about(longHold); len(all) != 1 || all[0].attrs["key"].String() != "k" || all[0].attrs["mode"].String() != "read" {
 			t.Errorf("of a reader that stays for 4 s: %v", all)
 		}
 	})

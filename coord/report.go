@@ -7,8 +7,9 @@ import (
 // reports collects the losses, which are not logged when they happen, because they may come in
 // storms.
 type reports struct {
-	mu     mutex[leafRank]    // protects losses
-	losses map[LossCause]loss // that were not reported yet
+	mu      mutex[leafRank]    // protects losses, expired
+	losses  map[LossCause]loss // that were not reported yet
+	expired int                // losses of the present session, as it has expired
 	signal chan struct{}      // capacity 1: losses is not empty
 }
 
@@ -29,6 +30,9 @@ func (r *reports) add(losses []*LossError) {
 		r.losses = make(map[LossCause]loss)
 	}
 	for _, l := range losses {
+		if l.Cause == SessionExpired {
+			r.expired++
+		}
 		x := r.losses[l.Cause]
 		if x.count++; x.first == nil {
 			x.first = l
@@ -40,6 +44,16 @@ func (r *reports) add(losses []*LossError) {
 	case r.signal <- struct{}{}:
 	default:
 	}
+}
+
+// ofSession returns how many locks were lost since it was last called, as their session has expired.
+// A holder that asks for a lock's state may lose it before the session is taken away.
+func (r *reports) ofSession() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.expired
+	r.expired = 0
+	return n
 }
 
 func (r *reports) take() map[LossCause]loss {
@@ -101,6 +115,6 @@ func (o *Options) lookEvery() time.Duration {
 
 func (c *Coordinator) reportLosses() {
 	for cause, x := range c.tells.reports.take() {
-		c.opts.Logger.Warn("holdfast: locks lost", "count", x.count, "cause", cause, "key", quoted(x.first.Key), "fence", x.first.Fence)
+		c.opts.Logger.Warn("holdfast: locks lost", "count", x.count, "cause", cause, "key", logged(x.first.Key), "fence", x.first.Fence)
 	}
 }

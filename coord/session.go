@@ -72,7 +72,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.stopListening = sync.OnceFunc(stop)
 	s.seen.told(r.Expiry, sent, c.now())
 	s.rounds.opened(r.Round)
-	c.seen(r)
+	c.seen(r, "")
 	s.leased(until)
 	if c.cluster != nil {
 		c.cluster.session(s.ID) // before anything is asked for in its name
@@ -120,6 +120,7 @@ func (c *Coordinator) keepSessions(s *session) {
 			}
 			warned = false
 		}
+		c.tells.reports.ofSession() // of before
 		c.opts.Logger.Info("holdfast: session begins", "session", s.ID)
 		if c.maintain(s) == nil {
 			return // stopped: Close takes it from here
@@ -173,7 +174,7 @@ func (c *Coordinator) maintain(s *session) error {
 		c.cluster.session("")
 	}
 	c.demoteStepped(frozen, left)
-	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.ID, "locks", len(a.Losses), "error", err)
+	c.opts.Logger.Warn("holdfast: session lost, and all locks with it", "session", s.ID, "locks", c.tells.reports.ofSession(), "error", err)
 	s.stopListening()
 	if f := c.opts.Trace.Session; f != nil {
 		f(SessionInfo{ID: s.ID, Ended: true, Err: err})
@@ -190,16 +191,24 @@ var (
 var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and the session was not renewed in time before: the server before " +
 	"may tell others that it is dead")
 
-// seen notices that another server has answered, and Grace. It is called by one goroutine at a
-// time.
-func (c *Coordinator) seen(r fallback.Renewal) {
+// dataOf tells in words of a renewal whether the server has the data of before.
+func dataOf(r fallback.Renewal) string {
+	if r.Missed {
+		return "lost, or older than this session"
+	}
+	return "kept"
+}
+
+// seen notices that another server has answered, and Grace. data tells of the server's data, if
+// that is known. It is called by one goroutine at a time.
+func (c *Coordinator) seen(r fallback.Renewal, data string) {
 	was, now := c.remote.server, c.now()
 	c.remote.server = server{name: r.Server, met: was.met, grace: r.Grace > 0}
 	if r.Server != was.name || was.met.IsZero() {
 		c.remote.server.met = now
 	}
 	if was.name != "" && r.Server != was.name {
-		c.opts.Logger.Warn("holdfast: the arbiter is another server now", "was", was.name, "is", r.Server)
+		c.opts.Logger.Warn("holdfast: the arbiter was restarted, or another server has taken over", "was", was.name, "is", r.Server, "data", optional(data))
 		c.sessions.replaced(now, now.Add(c.silenced()))
 		c.advise() // its settings may be others
 	}

@@ -311,7 +311,7 @@ func (s *share[T]) put(l Lock, value []byte, keep time.Duration) error {
 	case errors.Is(err, ErrLost):
 		return err
 	case err != nil:
-		s.c.tells.limited.Warn("holdfast: a shared result could not be stored", "key", quoted(s.key), "error", err)
+		s.c.tells.limited.Warn("holdfast: a shared result could not be stored", "key", logged(s.key), "error", err)
 	}
 	return nil
 }
@@ -337,7 +337,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 		defer end(nil)
 		defer func() {
 			if p := recover(); p != nil {
-				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", quoted(s.key),
+				s.c.tells.limited.Error("holdfast: a shared result could not be refreshed early: a panic", "key", logged(s.key),
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()
@@ -349,7 +349,7 @@ func (s *share[T]) refresh(ctx context.Context, old found[T]) {
 			err = failed.lost
 		}
 		if err != nil {
-			s.c.tells.limited.Warn("holdfast: a shared result could not be refreshed early", "key", quoted(s.key), "error", err)
+			s.c.tells.limited.Warn("holdfast: a shared result could not be refreshed early", "key", logged(s.key), "error", err)
 		}
 	})
 }

@@ -178,7 +178,7 @@ func (s *stuck) brief(ctx context.Context, ready chan struct{}, d time.Duration)
 func (c *Coordinator) sentAway(w *stuckWait) error {
 	d := w.told // w.away is closed
 	c.tells.stats.deadlocks.Add(1)
-	c.opts.Logger.Warn("holdfast: callers wait for each other in a circle: one is sent away", "key", quoted(d.Key),
+	c.opts.Logger.Warn("holdfast: callers wait for each other in a circle: one is sent away", "key", logged(d.Key),
 		"waited", c.since(w.began).Round(time.Millisecond), "callers", len(d.Cycle), "circle", d.circle())
 	return &WaitError{Key: d.Key, Reason: d}
 }

@@ -212,6 +212,7 @@ type Stamp struct {
 type Renewal struct {
 	Alive  bool
 	Server string        // identity of the server that answered; empty if the arbiter is not guarded. Another one: Grace began
+	Missed bool          // of Renew, if Alive: the table did not have the session. The server's data are lost, or older. For logs only
 	Grace  time.Duration // left of the session table's Grace, 0 outside
 
 	// Sessions is how many there are, if Alive, those that have expired among them until they are

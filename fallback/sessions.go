@@ -159,7 +159,7 @@ func (s *Sessions) Renew(m Moment, id string, ttl int64, info string) (r Renewal
 	if alive {
 		s.put(id, Member{Expiry: m.Now + ttl, TTL: ttl, Info: info, Beat: x.Beat, Guardians: x.Guardians, Terms: x.Terms})
 	}
-	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m)}
+	r = Renewal{Alive: alive, Server: s.Name, Grace: s.grace(m), Missed: alive && !exists}
 	if alive {
 		r.Sessions, r.Secrets = len(s.Members), s.secrets(m)
 	}

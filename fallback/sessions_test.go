@@ -139,7 +139,7 @@ func TestRenewRecreatesInGrace(t *testing.T) {
 	r.pass(ttl * time.Millisecond)
 	r.now.Server = "B"
 	for i, session := range []string{"expired", "lost"} {
-		want(t, "Renew of "+session, r.renew(session), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 1 + i})
+		want(t, "Renew of "+session, r.renew(session), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 1 + i, Missed: session == "lost"})
 	}
 	want(t, "Open", r.open("new"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})
 	want(t, "Open of what exists", r.open("lost"), fallback.Renewal{Alive: true, Server: "B", Grace: quiet, Sessions: 3})

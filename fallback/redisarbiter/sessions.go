@@ -27,7 +27,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 		t, done := n.lengths.state()
 		beat, seen := n.observer.renews(id, reg.Seen)
 		sent := n.observer.now()
-		v, err := n.runRenew(ctx, id, how, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
+		v, missed, err := n.runRenew(ctx, id, how, id, reg.TTL.Milliseconds(), how, reg.Info, reg.Guardians.Encode(), seen, t.Uses, t.Needs,
 			beat, sightingsAtOnce, reg.Round.Spoke, reg.Round.Begin, reg.Round.After, flag(reg.Round.Ask), flag(n.variant == onAll))
 		alone := done()
 		if deposed := primary(); err == nil {
@@ -56,6 +56,7 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 			a.Server = r.str(1)
 		}
 		if a.Alive {
+			a.Missed = missed && how == "renew"
 			a.Round = fallback.Round{Name: r.str(8), Complete: r.num(9) == 1}
 			a.Expiry = r.num(5) + reg.TTL.Milliseconds()
 			if n.observer != nil {
@@ -84,27 +85,37 @@ func (n *redisSpace) renew(ctx context.Context, id string, reg fallback.Registra
 }
 
 // runRenew runs the script of Open and Renew. Where a session counts once all replicas have it,
-// that is awaited if it is opened, and if the server did not know it.
-func (n *redisSpace) runRenew(ctx context.Context, id, how string, args ...any) (any, error) {
+// that is awaited if it is opened, and if the server did not know it. missed reports whether the
+// server did not know it.
+func (n *redisSpace) runRenew(ctx context.Context, id, how string, args ...any) (v any, missed bool, err error) {
 	keys := []string{n.sessions()}
+	misses := func(v any) any { // what the answer says of that
+		if all := list(v); len(all) >= renewLen {
+			return all[renewLen-1]
+		}
+		return int64(0)
+	}
 	if n.variant != onAll {
-		return n.runWait(ctx, scriptRenew, keys, args...)
+		v, err = n.runWait(ctx, scriptRenew, keys, args...)
+		return v, misses(v) == int64(1), err
 	}
 	if known := n.known.Load(); how == "renew" && known != nil && *known == id {
-		v, err := n.runWait(ctx, scriptRenew, keys, args...)
-		if all := list(v); err != nil || len(all) < renewLen || all[renewLen-1] != int64(1) {
-			return v, err
+		v, err = n.runWait(ctx, scriptRenew, keys, args...)
+		missed = misses(v) == int64(1)
+		if err != nil || misses(v) == int64(0) {
+			return v, missed, err
 		}
 		n.known.CompareAndSwap(known, nil)
 	}
-	v, err := n.enter(ctx, call{scriptRenew, keys, args})
+	v, err = n.enter(ctx, call{scriptRenew, keys, args})
+	missed = missed || misses(v) == int64(1)
 	switch all := list(v); {
 	case err == nil && len(all) > 0 && all[0] == "alive":
 		n.known.Store(&id)
 	case err != nil && how == "open":
 		_ = n.CloseSession(ctx, id) // or it is waited for after a failover, until it has expired
 	}
-	return v, err
+	return v, missed, err
 }
 
 var errLostTwice = errors.New("fallback: the table of sessions was lost twice")

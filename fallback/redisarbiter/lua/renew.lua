@@ -7,7 +7,7 @@
 -- all replicas have it.
 -- Answer: 'alive', 'dead', 'wait' (Sessions.OpenWith), 'lost' (the table) or 'other' (a namespace that was made anew, in another way), identity of the server, ms left of Grace, number of
 -- sessions, secrets, what time it is (ms), the recorded version of its guardians, 0: it has none, the mark's Grace (ms), the round's name, 1 if
--- that is complete, and 1 if the table did not have the session, or may not have had it before a renewal that this one does not know of.
+-- that is complete, and 1 if the table did not have the session, 2 if it may not have had it before a renewal that this one does not know of.
 -- Without a clock also, with 'alive' and 'wait': entries of the table, each its field and its text.
 redis.call('HDEL', tab, '') -- a first write that needs no memory: the rest is allowed at maxmemory, too
 if not enter() then
@@ -85,4 +85,4 @@ if OPENED and grace == 0 and math.floor(now / 1000) % 16 == 0 then -- Sessions.t
   survey()
 end
 local round, all = turn()
-return telling({'alive', named(), left(), 0, f[5] or '', now, version, length(' grace='), round, all, (unknown or unheard) and 1 or 0})
+return telling({'alive', named(), left(), 0, f[5] or '', now, version, length(' grace='), round, all, (unknown and 1) or (unheard and 2) or 0})
