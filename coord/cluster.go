@@ -135,9 +135,10 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if o.host != nil {
 		x.self.told = x.net.Addr()
 	}
+	keys := x.firstKeys()
 	x.ring, err = o.Membership(ring.Options{
 		Name: x.self.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
-		Peer: x.self.told, Known: x.members.has, Gone: x.members.gone, Session: session, Seeds: o.Seeds, Keys: x.firstKeys(), Discover: x.discover,
+		Peer: x.self.told, Known: x.members.has, Gone: x.members.gone, Session: session, Seeds: o.Seeds, Keys: keys, Provisional: x.self.secrets.used != nil && o.host == nil, Discover: x.discover,
 		Debounce: o.Debounce, MaxDebounce: o.MaxDebounce, Logger: c.opts.Logger,
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -249,9 +250,10 @@ type logWriter struct {
 	mu      sync.Mutex   // held while logging, so that stop waits for it
 	logger  *slog.Logger // nil after stop; guarded by mu
 	limited *slog.Logger // for complaints: a node that cannot be reached makes many
+	early   *atomic.Bool // this node has no keys of others yet: what it cannot read is no oddity
 }
 
-func newLogWriter(to *slog.Logger) *logWriter { return &logWriter{logger: to, limited: logs.Limit(to)} }
+func newLogWriter(to *slog.Logger) *logWriter { return &logWriter{logger: to, limited: logs.Limit(to), early: new(atomic.Bool)} }
 
 func (w *logWriter) stop() {
 	w.mu.Lock()
@@ -264,7 +266,11 @@ func (w *logWriter) stop() {
 func (w *logWriter) refused(err error, from net.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.logger != nil {
+	switch {
+	case w.logger == nil:
+	case w.early.Load():
+		w.logger.Debug("holdfast: gossip says", "text", fmt.Sprintf("refused a packet from %v: %v", from, err))
+	default:
 		w.limited.Info("holdfast: a gossip packet is refused", "from", from, "error", err)
 	}
 }
@@ -278,6 +284,9 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	level := slog.LevelDebug
 	if bytes.HasPrefix(line, []byte("[WARN]")) || bytes.HasPrefix(line, []byte("[ERR]")) {
 		level = slog.LevelInfo // it tries again, and those that stay away are missed
+	}
+	if w.early.Load() {
+		level = slog.LevelDebug
 	}
 	if ctx := context.Background(); w.logger.Enabled(ctx, level) {
 		_, text, ok := bytes.Cut(line, []byte("] "))

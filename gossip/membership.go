@@ -43,6 +43,7 @@ type Ring struct {
 	bound  string            // the bound address
 	log    *logWriter
 	keys   keyring
+	early  atomic.Bool // Options.Provisional, until SetKeys
 	roster *roster
 	self   identity
 
@@ -169,6 +170,8 @@ func newRing(opts ring.Options) (*Ring, error) {
 	r.self.meta = metadata{
 		algorithm: ring.Algorithm, partitions: uint32(s.Partitions), session: s.Session, peer: s.Peer,
 	}
+	r.early.Store(s.Provisional)
+	r.log.early = &r.early
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -240,7 +243,7 @@ func (r *Ring) SetKeys(keys [][]byte) error {
 	if len(keys) == 0 {
 		return errors.New("gossip: no keys")
 	}
-	return r.keys.change(func(k *memberlist.Keyring) error {
+	err := r.keys.change(func(k *memberlist.Keyring) error {
 		for _, key := range keys {
 			if err := k.AddKey(slices.Clone(key)); err != nil {
 				return fmt.Errorf("gossip: %w", err)
@@ -258,6 +261,10 @@ func (r *Ring) SetKeys(keys [][]byte) error {
 		}
 		return nil
 	})
+	if err == nil && r.early.Swap(false) {
+		r.Search()
+	}
+	return err
 }
 
 // Keys returns the keys that this node understands; the first one encrypts. Nil: the gossip is not

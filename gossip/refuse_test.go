@@ -2,11 +2,13 @@ package gossip
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/netip"
@@ -18,6 +20,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	watching "github.com/holdfast-go/holdfast/internal/await"
+	"github.com/holdfast-go/holdfast/internal/reexec"
 	"github.com/holdfast-go/holdfast/internal/takes"
 	"github.com/holdfast-go/holdfast/ring"
 )
@@ -415,4 +419,43 @@ func TestOtherNodesAreShownAndNeverPlaced(t *testing.T) {
 		}
 	}
 	agree(t, a)
+}
+
+// A node with keys that no other has yet joins none, so no node complains; and it complains of
+// none. With their keys it does.
+func TestNothingIsSaidBeforeKeysAreKnown(t *testing.T) {
+	var logs [2]reexec.Buffer
+	said := func(i int) string { return logs[i].String() }
+	opts := options("old")
+	opts.Keys = [][]byte{key(1, 32)}
+	opts.Logger = slog.New(slog.NewTextHandler(&logs[0], nil))
+	old := begin(t, opts, hooks{})
+	opts = options("new")
+	opts.Keys, opts.Provisional, opts.Seeds = [][]byte{key(2, 32)}, true, []string{old.Gossip()}
+	opts.Logger = slog.New(slog.NewTextHandler(&logs[1], nil))
+	searches := make(chan struct{}, 100)
+	opts.Discover = func(context.Context) ([]string, error) { searches <- struct{}{}; return nil, nil }
+	r := begin(t, opts, hooks{})
+	for range 4 { // the first three are over
+		<-searches
+	}
+	if err := old.join(r.Gossip()); !errors.Is(err, ring.ErrOtherKeys) {
+		t.Errorf("the old node joins: %v", err)
+	}
+	for i := range logs {
+		if said(i) != "" {
+			t.Errorf("node %d says %s", i, said(i))
+		}
+	}
+	if n := len(r.Failing()); n != 0 {
+		t.Errorf("%d nodes count as failing", n)
+	}
+	if err := r.SetKeys(opts.Keys); err != nil { // it is known now that nobody else has them
+		t.Fatal(err)
+	}
+	watching.Until(t, "the old node complains", func() bool { return strings.Contains(said(0), "gossip complains") })
+	if err := r.SetKeys([][]byte{key(1, 32)}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, r, "the old node", sees(old.Name()))
 }

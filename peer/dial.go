@@ -92,6 +92,7 @@ func (t *Transport) dial(d *dialler, addr string) error {
 			d.failing = Failure{} // of before: the next one is of another time
 			t.mu.Unlock()
 			t.wg.Go(func() { s.run(prev) })
+			d.unfound = time.Time{}
 			return nil
 		}
 	}
@@ -100,11 +101,27 @@ func (t *Transport) dial(d *dialler, addr string) error {
 		// reached.
 		answered = answered && !errors.Is(err, errSilent) && !errors.Is(err, os.ErrDeadlineExceeded)
 		t.failed(d, addr, answered, err)
-		if answered {
+		switch {
+		case d.early(err, t.opts.Retry):
+			t.log.to.Debug("holdfast: no stream with the node yet", "node", d.name, "address", addr, "error", err)
+		case answered:
 			t.log.warn(d.name+" "+logKey(err), "holdfast: no stream with the node", "node", d.name, "address", addr, "error", err)
 		}
 	}
 	return err
+}
+
+// early reports whether an attempt failed as one side does not find the other at its arbiter, and
+// may soon: a session that has just begun is not known everywhere.
+func (d *dialler) early(err error, retry time.Duration) bool {
+	switch {
+	case !isStranger(err):
+		d.unfound = time.Time{}
+		return false
+	case d.unfound.IsZero():
+		d.unfound = time.Now()
+	}
+	return time.Since(d.unfound) < 100*retry // 5 s
 }
 
 // A Failure is a node that [Transport.SetPeers] has named and that cannot be reached: it has no

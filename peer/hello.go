@@ -78,6 +78,11 @@ func isQuiet(err error) bool {
 	return ok && (r.code == codeDuplicate || r.code == codeGone)
 }
 
+func isStranger(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && r.code == codeStranger
+}
+
 // errSilent: the other side has closed the connection without a word. Diallers do, as health
 // checks, and nodes that gave a dial up in the moment when it succeeded: a listener does not log
 // it. So do proxies that reach no node behind them: a dialler has reached none.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"time"
 )
 
 // peer is the transport's knowledge of one other node. Protected by Transport.mu.
@@ -23,6 +24,7 @@ type dialler struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	failing Failure       // protected by Transport.mu; Err is nil if the last attempt did not fail
+	unfound time.Time     // since when one of the two does not find the other at its arbiter; only for the goroutine that dials
 	ended   chan struct{} // capacity 1: a stream has ended
 	changed chan struct{} // capacity 1: addr has changed
 }

@@ -62,6 +62,10 @@ type Options struct {
 	// can claim to be a node; a membership of package gossip changes them by SetKeys.
 	Keys [][]byte
 
+	// Provisional: no other node has Keys yet. Until SetKeys changes them, a membership of package
+	// gossip joins no node, and its records about packets that it cannot read are of level Debug.
+	Provisional bool
+
 	// Discover returns the gossip addresses that are registered at the arbiter, written as Seeds
 	// are, one's own among them or not. Nil: none. It is called by one goroutine of the ring, soon
 	// and then ever more rarely after the start and after [Membership.Search], then every
