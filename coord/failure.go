@@ -95,6 +95,21 @@ type CallFailure struct {
 	Error  string    `json:"error"`
 }
 
+// Doing returns in words what the call was for, such as "confirming locks".
+func (f *CallFailure) Doing() string {
+	for op, name := range ops {
+		if name == f.Op && op < len(doing) {
+			return doing[op]
+		}
+	}
+	return "" // of another version
+}
+
+// doing is, by Op, what its calls are for.
+var doing = [...]string{"entering the namespace", "beginning a session", "renewing the session", "asking whether another session is over", "closing the session",
+	"listing the processes", "listening to messages", "locking keys", "giving keys back", "confirming locks", "writing locks and partitions again",
+	"taking and giving partitions", "reading shared results", "storing shared results", "announcing changes", "declaring a silent node dead"}
+
 // Failing returns those of Failures that seem to go on when the report was made: a refusal of the
 // last minute, which does not mend itself, and another failure of the last 3 s.
 func (r *NodeReport) Failing() (all []CallFailure) {

@@ -72,3 +72,18 @@ func TestHealth_ACancelledCall(t *testing.T) {
 		}
 	})
 }
+
+// Each operation has words for people, and an operation of another version has none.
+func TestCallFailure_Doing(t *testing.T) {
+	seen := make(map[string]bool)
+	for op := range opCount {
+		f := CallFailure{Op: op.String()}
+		if text := f.Doing(); text == "" || seen[text] {
+			t.Errorf("%v: %q", op, text)
+		}
+		seen[f.Doing()] = true
+	}
+	if got := (&CallFailure{Op: "of tomorrow"}).Doing(); got != "" {
+		t.Error(got)
+	}
+}

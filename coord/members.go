@@ -264,6 +264,15 @@ func (m *members) listed() map[string]card {
 	return all
 }
 
+// byGossip returns the names of all nodes, by the address of their gossip that the arbiter lists.
+func (m *members) byGossip() map[string]string {
+	names := make(map[string]string)
+	for name, k := range m.listed() {
+		names[k.Gossip] = name
+	}
+	return names
+}
+
 // present returns the nodes that the last list of the arbiter's has, without those that leave or
 // died since.
 func (m *members) present() (names []string) {

@@ -124,9 +124,7 @@ func (c *Coordinator) report() NodeReport {
 	}
 	r.Gossip = x.gossipKey()
 	if _, r.Settled = x.atRest(); !r.Settled && !x.self.draining.Load() {
-		if err := x.unsettled(0); err != nil {
-			r.Missing = err.Error()
-		}
+		r.Missing = x.unsettled(0).reasons()
 	}
 	for _, e := range x.unreachable() {
 		if len(r.Troubles) < mostTroubles {

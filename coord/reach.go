@@ -13,7 +13,7 @@ import (
 // An UnreachableError names a member of the cluster that this node does not reach at the address
 // that the member advertises. Attempts to reach it go on.
 type UnreachableError struct {
-	Node  string        // its name; empty if its gossip has never arrived
+	Node  string        // its name; empty if neither its gossip nor its session at the arbiter tells it
 	Addr  string        // that it advertises
 	Port  string        // the option that sets the advertised address: Gossip or Peer
 	For   time.Duration // since the first attempt that failed
@@ -40,9 +40,13 @@ func (e *UnreachableError) Unwrap() error { return e.Cause }
 // unreachable returns the members that this node does not reach: by gossip, so that it does not
 // know them, or by a stream.
 func (x *cluster) unreachable() (all []*UnreachableError) {
+	var names map[string]string // by the address that is registered
 	for _, f := range x.ring.Failing() {
+		if names == nil {
+			names = x.members.byGossip()
+		}
 		if f.Discovered || errors.Is(f.Err, ring.ErrOtherKeys) { // a seed that does not answer may be of another time
-			all = append(all, &UnreachableError{Addr: f.Addr, Port: "Gossip", For: time.Since(f.Since), Cause: f.Err})
+			all = append(all, &UnreachableError{Node: names[f.Addr], Addr: f.Addr, Port: "Gossip", For: time.Since(f.Since), Cause: f.Err})
 		}
 	}
 	for _, f := range x.net.Failing() {
@@ -80,7 +84,7 @@ func (x *cluster) tellUnreachable(told map[string]bool) map[string]bool {
 		}
 		if !told[id] {
 			x.c.opts.Logger.Warn("holdfast: a member is not reachable at the address that it advertises", "member", e.Node,
-				"address", e.Addr, "option", "Cluster."+e.Port, "for", e.For.Round(time.Second), "error", e.Cause)
+				"address", e.Addr, "options", "Cluster."+e.Port+"Advertise, Cluster."+e.Port, "for", e.For.Round(time.Second), "error", e.Cause)
 		}
 		still[id] = true
 	}
@@ -88,7 +92,7 @@ func (x *cluster) tellUnreachable(told map[string]bool) map[string]bool {
 }
 
 // unsettled returns why the cluster has not come to rest.
-func (x *cluster) unsettled(want int) error {
+func (x *cluster) unsettled(want int) *unsettledError {
 	var why []string
 	var errs []error
 	v := x.ring.View()
@@ -136,12 +140,14 @@ type unsettledError struct {
 	errs []error
 }
 
-func (e *unsettledError) Error() string {
+func (e *unsettledError) Error() string { return "the cluster has not settled: " + e.reasons() }
+
+func (e *unsettledError) reasons() string {
 	all := e.why
 	for _, err := range e.errs {
 		all = append(all, err.Error())
 	}
-	return "the cluster has not settled: " + strings.Join(all, "; ")
+	return strings.Join(all, "; ")
 }
 
 func (e *unsettledError) Unwrap() []error { return e.errs }

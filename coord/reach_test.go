@@ -3,6 +3,7 @@ package coord_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/fallback/redisarbiter"
+	"github.com/holdfast-go/holdfast/internal/await"
 	"github.com/holdfast-go/holdfast/internal/loopback"
 	"github.com/holdfast-go/holdfast/internal/redistest"
 	"github.com/holdfast-go/holdfast/internal/takes"
@@ -25,8 +27,10 @@ func TestSettled_namesTheUnreachable(t *testing.T) {
 			a := fallback.NewMemory()
 			told := map[string]bool{}
 			var nodes []*coord.Coordinator
+			h := newRecords()
 			for range 2 {
 				o := settledOpts()
+				o.Logger = slog.New(h)
 				addr := loopback.Address(t)
 				told[addr] = true
 				if port == "Peer" {
@@ -49,7 +53,7 @@ func TestSettled_namesTheUnreachable(t *testing.T) {
 					if !ok && time.Now().Before(end) {
 						continue
 					}
-					if !ok || !told[e.Addr] || e.Port != port || (e.Node == "") != (port == "Gossip") || e.Cause == nil ||
+					if !ok || !told[e.Addr] || e.Port != port || !strings.Contains(e.Node, "/") || e.Cause == nil ||
 						!strings.Contains(err.Error(), "Cluster."+port+"Advertise") || !strings.Contains(err.Error(), "no process listens there") || strings.Contains(err.Error(), "open that port") || strings.Contains(err.Error(), "\n") {
 						t.Errorf("got %+v: %v", e, err)
 					}
@@ -60,6 +64,15 @@ func TestSettled_namesTheUnreachable(t *testing.T) {
 					t.Fatal(err)
 				}
 				unlock(t, l)
+			}
+			if r, err := nodes[0].Report(t.Context(), ""); err != nil || r.Settled || r.Missing == "" || strings.Contains(r.Missing, "settled") {
+				t.Errorf("%v: settled %t: %q", err, r.Settled, r.Missing)
+			}
+			const text = "holdfast: a member is not reachable at the address that it advertises"
+			await.Within(t, time.Minute, text, func() bool { return len(h.about(text)) > 0 }) // after 10 s
+			r := h.about(text)[0]
+			if r.attrs["options"].String() != "Cluster."+port+"Advertise, Cluster."+port || !strings.Contains(r.attrs["member"].String(), "/") {
+				t.Errorf("%v", r)
 			}
 		})
 	}

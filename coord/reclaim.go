@@ -134,7 +134,13 @@ func (c *Coordinator) reclaim(ctx context.Context, all []claims, limit time.Dura
 	if after == nil {
 		after = func([]claims, bool) {}
 	}
-	c.opts.Logger.Info("holdfast: reclaiming or adopting", "calls", len(calls))
+	locks, owned := 0, 0
+	for _, x := range all {
+		if locks += len(x.Holds); x.Own.Epoch > 0 {
+			owned++
+		}
+	}
+	c.opts.Logger.Info("holdfast: locks and partitions are written to the arbiter again", "locks", locks, "partitions", owned)
 	events := make(chan reclaimed, 3*len(calls))
 	patience := newPatience(&c.opts)
 	w := newWindow(c.spreads())

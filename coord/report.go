@@ -10,7 +10,7 @@ type reports struct {
 	mu      mutex[leafRank]    // protects losses, expired
 	losses  map[LossCause]loss // that were not reported yet
 	expired int                // losses of the present session, as it has expired
-	signal chan struct{}      // capacity 1: losses is not empty
+	signal  chan struct{}      // capacity 1: losses is not empty
 }
 
 // loss is locks that were lost for the same reason.

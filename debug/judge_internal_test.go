@@ -31,7 +31,7 @@ func TestJudge(t *testing.T) {
 			coord.NodeReport{Renewal: 300 * time.Millisecond},
 		},
 		{
-			"calls that fail", "Node anna: calls of the arbiter fail: lock, the last one 2s ago: the server has reached maxmemory", Overview{},
+			"calls that fail", "Node anna: calls of the arbiter fail: lock (locking keys), the last one 2s ago: the server has reached maxmemory", Overview{},
 			coord.NodeReport{Failures: ago(2 * time.Second)},
 		},
 		{

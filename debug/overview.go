@@ -227,7 +227,7 @@ func (o *Overview) judge(long time.Duration) {
 			say("Node ", n.Name, ": the arbiter is slow: a renewal of its session took ", lasting(r.Renewal), ".")
 		}
 		for _, f := range r.Failing() {
-			say("Node ", n.Name, ": calls of the arbiter fail: ", f.Op, ", the last one ", lasting(r.Clock.Sub(f.Time)), " ago: ", f.Error)
+			say("Node ", n.Name, ": calls of the arbiter fail: ", f.Op, " (", f.Doing(), "), the last one ", lasting(r.Clock.Sub(f.Time)), " ago: ", f.Error)
 		}
 		if lost, known := lately.LostSession(r); r.Sessions > 1 && (!known || lost <= lately.Recent) {
 			text := plural(r.Sessions-1, " time", " times")

@@ -143,7 +143,7 @@ func TestDoctor_Deaths(t *testing.T) {
 		return nodeView{NodeInfo: coord.NodeInfo{Name: name, ID: name + "/1"}, Report: &coord.NodeReport{Clock: now, Events: events}}
 	}
 	death := func(ago time.Duration, of string) coord.Event {
-		return coord.Event{Time: now.Add(-ago), Text: "a session is dead, as its guardians say " + of}
+		return coord.Event{Time: now.Add(-ago), Text: "a node was silent for too long, and its session was ended " + of}
 	}
 	mute := nodeView{NodeInfo: coord.NodeInfo{Name: "clara", ID: "clara/3"}} // it has just been found dead
 	clara := "session=c1 node=clara/3 process=vm:7"

@@ -14,7 +14,7 @@ const Recent = 5 * time.Minute
 // The beginnings of records of package coord.
 const (
 	lost = "session lost, and all locks with it "
-	dead = "a session is dead, as its guardians say "
+	dead = "a node was silent for too long, and its session was ended "
 )
 
 // LostSession returns how long ago the process has last lost its session. known is false if it has
