@@ -49,3 +49,20 @@ func TestBecause(t *testing.T) {
 		}
 	}
 }
+
+// The number of locks that were lost with a session has those that a holder lost by asking, before
+// the session was taken away, and none that were lost for other reasons, or before.
+func TestReports_LossesOfASession(t *testing.T) {
+	var r reports
+	r.init()
+	for range 2 {
+		r.add([]*LossError{{Cause: SessionExpired}})
+		r.add([]*LossError{{Cause: LeaseExpired}, {Cause: SessionExpired}})
+		if n := r.ofSession(); n != 2 {
+			t.Errorf("%d locks, want 2", n)
+		}
+	}
+	if all := r.take(); all[SessionExpired].count != 4 || all[LeaseExpired].count != 2 {
+		t.Errorf("%v", all)
+	}
+}
