@@ -108,7 +108,8 @@ func (f *CallFailure) Doing() string {
 // doing is, by Op, what its calls are for.
 var doing = [...]string{"entering the namespace", "beginning a session", "renewing the session", "asking whether another session is over", "closing the session",
 	"listing the processes", "listening to messages", "locking keys", "giving keys back", "confirming locks", "writing locks and partitions again",
-	"taking and giving partitions", "reading shared results", "storing shared results", "announcing changes", "declaring a silent node dead"}
+	"taking and giving partitions", "reading shared results", "storing shared results", "announcing changes", "declaring a silent node dead",
+	"reading rows and waiters", "asking for advice", "rotating the secret"}
 
 // Failing returns those of Failures that seem to go on when the report was made: a refusal of the
 // last minute, which does not mend itself, and another failure of the last 3 s.

@@ -72,7 +72,8 @@ func (r *Ring) searchOnce() bool {
 		r.opts.Logger.Warn("holdfast: not all addresses of other nodes are known", "error", err)
 	}
 	r.partial = err != nil
-	early := r.early.Load() // none would understand this node
+	// None would understand a node without their keys.
+	early := r.early.Load()
 	addrs = slices.DeleteFunc(addrs, func(a netip.AddrPort) bool { return early || r.roster.has(a.String()) }) // as a rule all of them
 	// In any order, so that no node is always behind the same dead ones.
 	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })

@@ -253,7 +253,9 @@ type logWriter struct {
 	early   *atomic.Bool // this node has no keys of others yet: what it cannot read is no oddity
 }
 
-func newLogWriter(to *slog.Logger) *logWriter { return &logWriter{logger: to, limited: logs.Limit(to), early: new(atomic.Bool)} }
+func newLogWriter(to *slog.Logger) *logWriter {
+	return &logWriter{logger: to, limited: logs.Limit(to), early: new(atomic.Bool)}
+}
 
 func (w *logWriter) stop() {
 	w.mu.Lock()
