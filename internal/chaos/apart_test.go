@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,19 @@ func (r *running) works(t *testing.T, names ...string) {
 // to another cluster's.
 func separate(t *testing.T, all ...*running) {
 	t.Helper()
+	for _, r := range all { // on a quick machine all the rest was seen after less
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := await(ctx, "150 sections", func() error {
+			a, err := r.asks.ask(request{Op: "sum"})
+			if err == nil && a.Tally.Ended < 150 {
+				err = fmt.Errorf("%d sections", a.Tally.Ended)
+			}
+			return err
+		})
+		if cancel(); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, r := range all {
 		rep, err := r.finish(t.Context())
 		if err != nil {
