@@ -35,7 +35,7 @@ func (g *guarded) bury(b guardians.Burial) {
 	case err != nil:
 	case r.Dead:
 		g.forget(b.Ward)
-		c.opts.Logger.Warn("holdfast: a node was silent for too long, and its session was ended", "session", b.Ward, "node", node, "process", process)
+		c.opts.Logger.Warn("holdfast: a node was silent for too long, and its session was ended", "session", b.Ward, "node", node, "host", process)
 		c.tells.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
 		c.sessions.others.dead(c, b.Ward)

@@ -131,9 +131,12 @@ func (c *Coordinator) fresh(r fallback.Renewal) bool {
 
 // silenced returns how long to wait, by this process's clock, until a deposed server is silent:
 // that clock may be fast.
-func (c *Coordinator) silenced() time.Duration {
+func (c *Coordinator) silenced() time.Duration { return c.stretched(c.silence()) }
+
+// stretched returns how long to wait, by this process's clock, for a time of a slow clock.
+func (c *Coordinator) stretched(d time.Duration) time.Duration {
 	t, m := float64(c.opts.SessionTTL), float64(c.opts.Margin)
-	return time.Duration(float64(c.silence()) * t / (t - m))
+	return time.Duration(float64(d) * t / (t - m))
 }
 
 // stamp returns this process's session, and its expiry as it was told last.

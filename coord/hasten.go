@@ -71,7 +71,7 @@ func (x *rounds) hastenOnce(ctx context.Context) bool {
 // session with many rows to reclaim has not spoken before, and would begin again with another one.
 func (x *rounds) lasts() time.Duration {
 	c := x.c
-	return max(c.graceTime()/2, c.speaksApart()+c.silence()+c.opts.RetryEvery)
+	return max(c.graceTime()/2, c.speaksApart()+c.renewEvery()+c.silence()+c.opts.RetryEvery)
 }
 
 // over reports whether a round is complete, and the session that began it has had the time to end

@@ -17,7 +17,9 @@ import (
 // then, with the cause CoordClosed. With context.Background() it waits for ever for a lock that no
 // caller unlocks: give it a context with a deadline. It also waits until no other session needs
 // this node as a guardian: some milliseconds as a rule, and where a node has just died until that
-// is buried; Cluster.Takeover and CallTimeout at most. It returns when every goroutine of the
+// is buried; Cluster.Takeover and CallTimeout at most. On a Redis Cluster, and with AllReplicas, it
+// waits where a node does not answer until that relies on this one no more: Cluster.Takeover and
+// Margin at most, or SessionTTL without Takeover. It returns when every goroutine of the
 // coordinator has ended: after ctx's end at most a few calls of the arbiter later, if functions
 // that [Share] runs heed their contexts.
 //
@@ -81,8 +83,9 @@ func (c *Coordinator) close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("coord: Close: %d locks were still in use: %w", n, context.Cause(ctx)))
 	}
 	if c.cluster != nil {
-		if !c.cluster.farewell(ctx) {
-			c.awaitAnnounced(ctx)
+		if !c.cluster.farewell(ctx) && !c.awaitAnnounced(ctx) {
+			c.debts.outlived = true
+			errs = append(errs, fmt.Errorf("coord: Close: a node that has not answered may rely on what this one has announced: %w", context.Cause(ctx)))
 		}
 		c.cluster.outlast(ctx)
 	}
@@ -247,19 +250,19 @@ func (x *cluster) farewell(ctx context.Context) (all bool) {
 }
 
 // awaitAnnounced waits until no holder relies on what this node has announced, before its session
-// is closed: no round waits for a session that is closed (E3). If ctx ends earlier the session is
-// left to be buried, or to expire.
-func (c *Coordinator) awaitAnnounced(ctx context.Context) {
+// is closed: no round waits for a session that is closed (E3). It reports false if ctx ends
+// earlier: then the session is left to be buried, or to expire.
+func (c *Coordinator) awaitAnnounced(ctx context.Context) bool {
 	s := c.sessions.current()
-	if s == nil || s.rounds == nil || !guard.PassWaits {
-		return
+	if s == nil || s.rounds == nil || c.debts.outlived || !guard.PassWaits {
+		return true
 	}
 	for until := c.announcedEnds(); !lease.Over(until, c.now()); {
 		if !sleep(ctx, max(until.Sub(c.now()), time.Millisecond)) {
-			c.debts.outlived = true
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // pingToPart pings all nodes, and returns a channel for each that is closed when it has answered,

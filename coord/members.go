@@ -117,13 +117,17 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	var missed []string
 	m.mu.Lock()
 	m.failed = err
+	var ends []context.CancelCauseFunc
 	if err == nil {
 		m.done = this
-		gossip, missed = m.list(all, start)
+		gossip, missed, ends = m.list(all, start)
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
 	m.mu.Unlock()
+	for _, end := range ends {
+		end(ErrNodeDead)
+	}
 	for _, session := range missed { // it may be dead
 		c.sessions.others.hint(c, session)
 	}
@@ -133,8 +137,10 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 // list takes an answer of the arbiter's. A session that is not in it any more is kept for as long
 // as it may take to renew: a server that lost its data lists it again then. It returns those that
 // it misses for the first time, but for those that were just opened: a server that was deposed
-// knows nothing of them, answers yet, and would say for good that they are dead (E6). m.mu is held.
-func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string) {
+// knows nothing of them, answers yet, and would say for good that they are dead (E6). ends are of
+// the lives of nodes that are not listed any more: the arbiter may not have answered when it was
+// asked about their sessions. m.mu is held.
+func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string, ends []context.CancelCauseFunc) {
 	m.observers = make(map[string]card)
 	for session, text := range all {
 		k := decodeCard(text)
@@ -170,13 +176,6 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		delete(n.missed, session)
 		delete(m.dead, k.Node)
 	}
-	for _, gone := range []map[string]time.Time{m.dead, m.left} {
-		for name, when := range gone {
-			if now.Sub(when) > m.x.c.opts.SessionTTL { // by now the gossip has given up on it, too
-				delete(gone, name)
-			}
-		}
-	}
 	for name, n := range m.nodes {
 		for session, x := range n.sessions {
 			since, known := n.missed[session]
@@ -191,9 +190,19 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		}
 		if len(n.sessions) == 0 {
 			delete(m.nodes, name)
+			if _, left := m.left[name]; !left && n.life.end != nil {
+				ends = append(ends, n.life.end)
+			}
 		}
 	}
-	return gossip, missed
+	for _, gone := range []map[string]time.Time{m.dead, m.left} {
+		for name, when := range gone {
+			if m.nodes[name] == nil && now.Sub(when) > m.x.c.opts.SessionTTL { // by now the gossip has given up on it, too
+				delete(gone, name)
+			}
+		}
+	}
+	return gossip, missed, ends
 }
 
 func (n *member) drop(session string) {
@@ -417,6 +426,9 @@ func (x *cluster) follow() {
 		for _, n := range v.Nodes() {
 			if n.Name == x.self.name || n.Gone || n.Incompatible {
 				continue
+			}
+			if n.State == ring.Leaving {
+				x.members.leaves(n.Name)
 			}
 			if k, ok := x.members.card(n.Name); ok && k.Peer != "" {
 				peers[n.Name] = k.Peer

@@ -75,3 +75,32 @@ func TestNodeContext(t *testing.T) {
 		t.Errorf("without a cluster: %v", ctx.Err())
 	}
 }
+
+// A node that the arbiter lists no more is dead, also if it did not answer when it was asked about
+// the node's session. One that has left is not, however late its session ends.
+func TestNodeContext_OfANodeThatIsListedNoMore(t *testing.T) {
+	t.Parallel()
+	c := enter(t, fallback.NewMemory(), small())
+	m := c.members()
+	ttl, now := c.opts.SessionTTL, c.now()
+	all := map[string]string{"a": card{Node: "stands still"}.encode(), "b": card{Node: "leaver"}.encode()}
+	list := func(all map[string]string, at time.Duration) (ended int) {
+		m.mu.Lock()
+		_, _, ends := m.list(all, now.Add(at))
+		m.mu.Unlock()
+		for _, end := range ends {
+			end(ErrNodeDead)
+		}
+		return len(ends)
+	}
+	list(all, 0)
+	stands, leaves := c.NodeContext("stands still"), c.NodeContext("leaver")
+	m.leaves("leaver")
+	list(all, 2*ttl)
+	if n := list(nil, 4*ttl); n != 0 || stands.Err() != nil {
+		t.Fatalf("%d nodes are dead that are missed for the first time", n)
+	}
+	if n := list(nil, 6*ttl); n != 1 || !errors.Is(context.Cause(stands), ErrNodeDead) || leaves.Err() != nil {
+		t.Errorf("%d nodes are dead: %v, and that of the leaver: %v", n, context.Cause(stands), leaves.Err())
+	}
+}

@@ -50,7 +50,7 @@ type Options struct {
 	// RenewEvery (R) is how often the session is renewed and the locks held are verified: one
 	// renewal, one read per partition with locks held at the arbiter, and one per 256 partitions
 	// owned. Default a quarter of SessionTTL, at most 2.5 s. With redisarbiter.Options.AllReplicas
-	// a session is renewed every Margin + 0.5 s at least.
+	// a session is renewed every half of Margin at least, or of half a second if that is more.
 	RenewEvery time.Duration
 
 	// RetryEvery is how often a call that failed is tried again. Default a fifth of RenewEvery. A

@@ -78,7 +78,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
 			s.rounds.heard(r.Round)
-			c.seen(r.Renewal, dataOf(r.Renewal))
+			c.seen(r.Renewal, dataOf(s.rounds.takeMissed() || r.Missed))
 			c.clearDoubts()
 			timer.Reset(c.renewEvery() - c.since(r.sent))
 			continue

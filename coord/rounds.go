@@ -25,6 +25,7 @@ type rounds struct {
 	mu      mutex[leafRank] // protects the fields below
 	told    toldRound
 	sighted map[uint32]bool // partitions that were seen in Grace
+	missed  bool            // a renewal for a round's sake found no entry of the session
 }
 
 // A toldRound is the table's round, as renewals tell of it.
@@ -40,29 +41,42 @@ type toldRound struct {
 // that may lack sessions: there the table is in Grace for as long as the partitions. It does so,
 // too, where a round would not be over before Grace. Such a session never speaks.
 func (c *Coordinator) newRounds(s *session) *rounds {
-	by, ok := c.remote.ns.(fallback.Rounder)
-	if !ok || !c.spreads() && !by.Openings() {
+	by, ok := c.endsEarly()
+	if !ok {
 		return nil
 	}
-	x := &rounds{
+	return &rounds{
 		c: c, s: s, by: by, hints: make(chan struct{}, 1), sight: make(chan struct{}, 1), pass: make(chan chan error), calls: make(chan struct{}, 1),
 		told: toldRound{changed: make(chan struct{})}, sighted: make(map[uint32]bool),
 	}
-	if c.silence()+c.roundAge() >= c.graceTime() {
-		return nil
-	}
-	return x
 }
 
-// roundAge is how old a round is at least that is complete (E4).
-func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.opts.Margin }
+// roundAge is how old a round is at least that is complete (E4): delta + M.
+func (c *Coordinator) roundAge() time.Duration { return c.silence() + c.shown() }
+
+// shown is for how long each session renews at a new server alone before a round counts: M, as
+// long as there is time for renewals.
+func (c *Coordinator) shown() time.Duration { return max(c.opts.Margin, time.Second/2) }
 
 // speaksApart is how long a session waits before it speaks for a round that may follow another one
 // (E3). The Graces of the other one may have ended early, until delta after the next failover. The
 // epochs that were given out since are lost then: three of them, which are seconds of the server's
 // clock. Clocks of servers differ by Margin. The next epochs are above those (I2).
 func (c *Coordinator) speaksApart() time.Duration {
-	return c.silence() + c.opts.Margin + 3*time.Second
+	return c.stretched(c.silence() + c.opts.Margin + lostEpochs*time.Second)
+}
+
+// lostEpochs is how many epochs of a partition may be lost after an early end of Grace.
+const lostEpochs = 3
+
+// endsEarly reports whether a round ends Grace early. It does so for arbiters with rounds, where a
+// round is over before Grace. Half of Grace has to be long enough for the epochs that follow an
+// early end: the next Grace may last for all of Q (I2). One server with replicas that may lack
+// sessions has no rounds: the table is in Grace for as long as the partitions.
+func (c *Coordinator) endsEarly() (fallback.Rounder, bool) {
+	by, ok := c.remote.ns.(fallback.Rounder)
+	return by, ok && (c.spreads() || by.Openings()) && c.silence()+c.roundAge() < c.graceTime() &&
+		c.graceTime()/2 >= c.silence()+c.opts.Margin+lostEpochs*time.Second
 }
 
 // renewEvery is how often the session is renewed. Where a round counts in Grace of the table, each
@@ -70,11 +84,10 @@ func (c *Coordinator) speaksApart() time.Duration {
 // One that the table lacks has seen that (E8). Half of the time that is left then is for the call,
 // and for one before it (alone).
 func (c *Coordinator) renewEvery() time.Duration {
-	by, ok := c.remote.ns.(fallback.Rounder)
-	if !ok || !by.Openings() || !guard.TableAge {
+	if by, ok := c.endsEarly(); !ok || !by.Openings() || !guard.TableAge {
 		return c.opts.RenewEvery
 	}
-	return min(c.opts.RenewEvery, (c.roundAge()-c.silence())/2)
+	return min(c.opts.RenewEvery, c.shown()/2)
 }
 
 // newcomer waits after a session was opened, for as long as it must not take anything (E6).
@@ -184,11 +197,27 @@ func (x *rounds) renew(ctx context.Context, r fallback.RoundCall) (fallback.Rene
 		x.s.seen.told(a.Expiry, sent, c.now())
 		x.heard(a.Round)
 	}
+	if err == nil && a.Missed {
+		x.mu.Lock()
+		x.missed = true
+		x.mu.Unlock()
+	}
 	return a, err
 }
 
+// takeMissed reports whether such a renewal found no entry since the last call.
+func (x *rounds) takeMissed() (missed bool) {
+	if x == nil {
+		return false
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	missed, x.missed = x.missed, false
+	return missed
+}
+
 // aloneFor is how much a hanging renewal takes of the time that the next one has (E8).
-func (x *rounds) aloneFor() time.Duration { return x.c.opts.Margin / 4 }
+func (x *rounds) aloneFor() time.Duration { return x.c.shown() / 4 }
 
 // alone waits for the renewal that is on its way, for aloneFor at most. Then the next one knows the
 // answer to that one: otherwise the table of Options.AllReplicas may take the session for a missing

@@ -333,7 +333,7 @@ func TestGraceEndsEarly_AfterAnotherFailover(t *testing.T) {
 			began := time.Now()
 			unlock(t, lock(t, c, "k"))
 			if took := time.Since(began); took > 12*time.Second {
-				t.Errorf("the key was had after %v, and delta, M and 1 s are 8 s", took)
+				t.Errorf("the key was had after %v, and the session speaks 11 s after it was told of the round", took)
 			}
 			time.Sleep(4 * time.Second)
 		}

@@ -191,9 +191,10 @@ var (
 var errTooLittleLeft = errors.New("coord: the arbiter is another server now, and the session was not renewed in time before: the server before " +
 	"may tell others that it is dead")
 
-// dataOf tells in words of a renewal whether the server has the data of before.
-func dataOf(r fallback.Renewal) string {
-	if r.Missed {
+// dataOf tells in words whether the server has the data of before. missed: it had no entry of the
+// session.
+func dataOf(missed bool) string {
+	if missed {
 		return "lost, or older than this session"
 	}
 	return "kept"

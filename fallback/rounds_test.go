@@ -52,7 +52,7 @@ func TestRound(t *testing.T) {
 }
 
 // TestEndGrace: a Grace ends early by its name, and only one that began because the server is
-// another one has a name (E2). The epoch is not lower than that of the end of the whole Grace (E5).
+// another one has a name (E2). The epoch is half a Grace ahead of the clock (E5).
 func TestEndGrace(t *testing.T) {
 	m := fallback.Moment{Now: 1_700_000_000_000, Server: "s", Process: "s", Grace: 12_000}
 	var p fallback.Partition

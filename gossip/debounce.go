@@ -14,6 +14,7 @@ import (
 // not later than most after the first difference: a node that comes and goes every second must not
 // keep all others from settling. When the membership is again as settled, nothing is due.
 type debounce struct {
+	self        string // the node
 	quiet, most time.Duration
 
 	// held: the node has not yet looked for others, so the nodes that it sees are not the
@@ -24,18 +25,24 @@ type debounce struct {
 	value   []string // as settled; sorted, like all memberships here
 	seen    []string
 
+	// Until something is settled: whether another node has placed this one, when the node had
+	// looked for others, and when others came that were not among them.
+	joined   bool
+	released time.Time
+	came     map[string]time.Time
+
 	pending     bool // something has to be settled: seen differs from value, or nothing was settled so far
 	first, last time.Time
 }
 
 func newDebounce(quiet, most time.Duration, now time.Time) *debounce {
-	return &debounce{quiet: quiet, most: most, held: true, pending: true, first: now, last: now}
+	return &debounce{quiet: quiet, most: most, came: make(map[string]time.Time), held: true, pending: true, first: now, last: now}
 }
 
 // release says that the node has looked for others.
 func (d *debounce) release(now time.Time) {
 	if d.held {
-		d.held, d.last = false, now
+		d.held, d.last, d.released = false, now, now
 	}
 }
 
@@ -43,6 +50,11 @@ func (d *debounce) release(now time.Time) {
 func (d *debounce) observe(now time.Time, members []string) {
 	if slices.Equal(members, d.seen) {
 		return
+	}
+	for _, name := range members {
+		if !d.settled && !d.held && now.Sub(d.released) > d.quiet/4 && name != d.self && !slices.Contains(d.seen, name) {
+			d.came[name] = now
+		}
 	}
 	d.seen = members
 	switch {
@@ -95,11 +107,12 @@ func (d *debounce) drop(now time.Time, gone func(name string) bool) ([]string, b
 	return d.value, true
 }
 
-// join says that another node has placed this one, so the first membership settles as it is:
-// others count on this node already.
+// join says that another node has placed this one, so the first membership settles at once: others
+// count on this node already. They have not settled nodes that came within quiet, so neither does
+// this one yet.
 func (d *debounce) join(now time.Time) {
 	if !d.settled && !d.held {
-		d.first = now.Add(-d.most)
+		d.first, d.joined = now.Add(-d.most), true
 	}
 }
 
@@ -118,6 +131,18 @@ func (d *debounce) settle(now time.Time) ([]string, bool) {
 	if at, ok := d.due(); !ok || now.Before(at) {
 		return nil, false
 	}
-	d.held, d.settled, d.pending, d.value = false, true, false, d.seen
+	value := d.seen
+	if d.joined && !d.settled {
+		value = slices.DeleteFunc(slices.Clone(d.seen), func(name string) bool {
+			came, later := d.came[name]
+			return later && now.Sub(came) < d.quiet
+		})
+		if len(value) < 2 { // all have come late: this node has, to them
+			value = d.seen
+		}
+	}
+	d.held, d.settled, d.value = false, true, value
+	d.pending, d.first = len(value) < len(d.seen), now
+	clear(d.came)
 	return d.value, true
 }

@@ -50,7 +50,10 @@ func TestDebounce(t *testing.T) {
 			{23, "settle a c", -1},
 		},
 		"placed by another one: at once, and only the first time": {
-			{0, "released", 2}, {1, "a b", 3}, {1.5, "joined", 1.5}, {1.5, "settle a b", -1}, {2, "a", 4}, {3, "joined", 4},
+			{0, "released", 2}, {0.4, "a b", 2.4}, {1.5, "joined", 1.5}, {1.5, "settle a b", -1}, {2, "a", 4}, {3, "joined", 4},
+		},
+		"placed by another one, with nodes that others have not settled": {
+			{0, "a b", 10}, {0, "released", 2}, {0.6, "a b c", 2.6}, {2.3, "a b c d", 4.3}, {2.7, "joined", 2.7}, {2.7, "settle a b c", 4.3}, {4.3, "settle a b c d", -1},
 		},
 		"placed by another one, before it has looked": {
 			{0, "a", 10}, {1, "joined", 10}, {1.5, "settle no", 10}, {2, "released", 4}, {2, "joined", 2}, {2, "settle a", -1},

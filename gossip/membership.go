@@ -287,6 +287,7 @@ const firstRepeat, lastRepeat = 200 * time.Millisecond, 6 * time.Second
 // run makes Views until the ring ends.
 func (r *Ring) run() {
 	d := newDebounce(r.opts.Debounce, r.opts.MaxDebounce, time.Now())
+	d.self = r.opts.Name
 	var repeat time.Time
 	pause := lastRepeat
 	for {

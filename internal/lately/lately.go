@@ -32,7 +32,7 @@ func LostSession(r *coord.NodeReport) (ago time.Duration, known bool) {
 type Death struct {
 	Session string
 	Node    string // NodeInfo.ID, or the session if that was not known
-	Process string // host:PID; empty: not known
+	Process string // its host and PID, as host:PID; empty: not known
 	Ago     time.Duration
 }
 
@@ -50,7 +50,7 @@ func Deaths(r *coord.NodeReport) (all []Death) {
 				d.Session = value
 			case "node":
 				d.Node = value
-			case "process":
+			case "host":
 				d.Process = value
 			}
 		}

@@ -17,7 +17,7 @@ func TestLately(t *testing.T) {
 	r := &coord.NodeReport{Clock: now, Events: []coord.Event{
 		{Time: now.Add(-time.Second), Text: "session begins session=s2"},
 		{Time: now.Add(-2 * time.Second), Text: "session lost, and all locks with it session=s1 locks=3 error=coord: late"},
-		{Time: now.Add(-3 * time.Second), Text: "a node was silent for too long, and its session was ended session=t1 node=berta/X process=vm:7"},
+		{Time: now.Add(-3 * time.Second), Text: "a node was silent for too long, and its session was ended session=t1 node=berta/X host=vm:7"},
 		{Time: now.Add(-4 * time.Second), Text: "session lost, and all locks with it session=s0 locks=3 error=coord: late"},
 		{Time: now.Add(-5 * time.Second), Text: "a node was silent for too long, and its session was ended session=u1 node=clara/Y"},
 	}}
