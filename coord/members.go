@@ -472,34 +472,3 @@ func (x *cluster) missing() (n int) {
 	}
 	return n
 }
-
-var errBuried = errors.New("coord: the arbiter says that the node's session is dead")
-
-// died is called when the arbiter has said that a session is dead: poke wakes the balance, which
-// acquires the session's partitions that should be this node's, as takeable lists them. The ring
-// says which those are. Without takeover that is all: the gossip misses the session's node sooner
-// or later. With takeover that node is no member any more, unless it has another session, so that
-// the ring is without it at once. Waiters that had no stream to that node ask again.
-func (x *cluster) died(session string) {
-	x.members.endLife(session)
-	if x.c.opts.takeover() == 0 {
-		x.poke()
-		return
-	}
-	if s := x.c.sessions.current(); s != nil && s.guarded != nil {
-		s.guarded.forget(session)
-	}
-	if l := x.linkTo(session); l != nil {
-		l.s.Close(errBuried)
-	}
-	x.members.forget(session)
-	x.ring.Recheck()
-	for i := range x.c.parts {
-		p := &x.c.parts[i]
-		var a after
-		p.mu.Lock()
-		p.Died(session, &a.Effects)
-		p.unlock(&a)
-	}
-	x.poke()
-}
