@@ -146,7 +146,7 @@ func TestDoctor_Deaths(t *testing.T) {
 		return coord.Event{Time: now.Add(-ago), Text: "a node was silent for too long, and its session was ended " + of}
 	}
 	mute := nodeView{NodeInfo: coord.NodeInfo{Name: "clara", ID: "clara/3"}} // it has just been found dead
-	clara := "session=c1 node=clara/3 process=vm:7"
+	clara := "session=c1 node=clara/3 host=vm:7"
 	d := &doctor{}
 	d.deaths([]nodeView{
 		mute,
