@@ -39,7 +39,10 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	case peer.Request:
 		x.ring.Settle() // the other node has placed this one, as it asks it
 	case peer.Moved:
-		if f.Flags == lease.FlagLeft && x.members.leaves(s.Node()) {
+		switch {
+		case f.Flags == lease.FlagYours:
+			x.ring.Settle() // likewise
+		case f.Flags == lease.FlagLeft && x.members.leaves(s.Node()):
 			x.ring.Recheck()
 		}
 	}
@@ -63,6 +66,9 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		p.told(l, f, &a)
 	}
 	a.do(x.c)
+	if a.Astray { // the two rings differ: the node that this one names may not have come to rest
+		x.yours(f.Partition)
+	}
 }
 
 // told carries out a frame of another node.

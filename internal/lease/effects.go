@@ -127,6 +127,7 @@ type Effects struct {
 	Idle     bool               // no other node is known to wait for a hold that is given back
 	Adopt    bool               // holds have lost their owner
 	Balance  bool               // the record of a partition may name this node: it has to look
+	Astray   bool               // a node has asked this one for a key of a partition that the ring places at another
 	Absent   bool               // a holder is in the way that cannot be asked: is its session dead?
 }
 

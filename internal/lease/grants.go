@@ -72,6 +72,7 @@ func (p *Partition) Requested(l Link, id fallback.Identity, key string, try bool
 			fx.Balance = true
 		}
 		p.send(l, peer.Moved, key, id)
+		fx.Astray = true
 	}
 }
 

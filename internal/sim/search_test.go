@@ -18,10 +18,9 @@ import (
 var searches = flag.Int("sim.searches", 20, "how many random `runs` TestSearch_NoneWaitsForLong has")
 
 // Processes are killed, leave, start, and start again under their names, at random; workers of the
-// others lock random keys. None waits for longer than half above Takeover. Waits that are longer
-// than a fifth above are told: one run of a thousand has some. One process at a time dies, as two
-// of a session's guardians may be among two; and none that has just started, as a session without
-// guardians ends by its expiry.
+// others lock random keys. None waits for longer than a fifth above Takeover. One process at a
+// time dies, as two of a session's guardians may be among two; and none that has just started, as
+// a session without guardians ends by its expiry.
 func TestSearch_NoneWaitsForLong(t *testing.T) {
 	for i := range uint64(*searches) {
 		t.Run(fmt.Sprint(*seed+i), func(t *testing.T) {
@@ -137,11 +136,7 @@ func (s *search) lock(ctx context.Context, p *searched, random *rand.Rand) {
 		begin := time.Now()
 		l, err := p.c.Lock(ctx, key)
 		if took := time.Since(begin); took > searchTakeover+searchTakeover/5 && begin.Sub(s.began) > 30*time.Second {
-			tell := s.t.Logf
-			if took > searchTakeover+searchTakeover/2 {
-				tell = s.t.Errorf
-			}
-			tell("%s waited for %v for %s, since %.2f s: %v", p.name, took, key, begin.Sub(s.began).Seconds(), err)
+			s.t.Errorf("%s waited for %v for %s, since %.2f s: %v", p.name, took, key, begin.Sub(s.began).Seconds(), err)
 		}
 		if err == nil {
 			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond))))

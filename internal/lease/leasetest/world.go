@@ -297,6 +297,9 @@ func (n *Node) event(f func(now time.Time, fx *lease.Effects)) {
 	if fx.Balance {
 		n.w.say("%s is to look at the record", n.Name)
 	}
+	if fx.Astray {
+		n.w.say("%s is to tell the node that its ring names", n.Name)
+	}
 	if fx.Adopt {
 		n.w.say("%s is to adopt its holds", n.Name)
 	}
