@@ -360,6 +360,9 @@ func (s *readShard) quit(key string, f *flight, label *string) {
 // readingOf returns the lock of the shared name that callers of this process have, nil if there is
 // none.
 func (c *Coordinator) readingOf(key string) *reading {
+	if c.callers.reads.open.Load() == 0 {
+		return nil
+	}
 	s := c.shardOf(readHash(key))
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 // reads are the keys that callers of this process read.
 type reads struct {
 	shards [1 << 6]readShard
+	open   atomic.Int64 // size of all shards' current; raised before a reading is in there
 
 	// Some of the shards' current readings, to be found without a mutex: see find. Those of a shard
 	// are next to each other.
@@ -151,6 +152,7 @@ func (x *reading) close() {
 	x.pledge.Retract()
 	if x.s.current[x.id.key] == x {
 		delete(x.s.current, x.id.key)
+		x.c.callers.reads.open.Add(-1)
 	}
 	a, b := x.slots()
 	a.CompareAndSwap(x, nil)
@@ -186,6 +188,7 @@ func (x *reading) open(n int) (turn uint64) {
 	if x.s.current == nil {
 		x.s.current = make(map[string]*reading)
 	}
+	x.c.callers.reads.open.Add(1)
 	x.s.current[x.id.key] = x
 	return turn
 }

@@ -56,40 +56,40 @@ func appendFrame(b []byte, f *Frame) []byte {
 	}
 	if f.Request != 0 {
 		has |= hasRequest
-		b = binary.AppendUvarint(b, f.Request)
+		b = appendUvarint(b, f.Request)
 	}
 	if f.Partition != 0 {
 		has |= hasPartition
-		b = binary.AppendUvarint(b, uint64(f.Partition))
+		b = appendUvarint(b, uint64(f.Partition))
 	}
 	if f.Epoch != 0 {
 		has |= hasEpoch
-		b = binary.AppendUvarint(b, uint64(f.Epoch))
+		b = appendUvarint(b, uint64(f.Epoch))
 	}
 	if f.Token != 0 {
 		has |= hasToken
-		b = binary.AppendUvarint(b, f.Token)
+		b = appendUvarint(b, f.Token)
 	}
 	if f.Count != 0 {
 		has |= hasCount
-		b = binary.AppendUvarint(b, uint64(f.Count))
+		b = appendUvarint(b, uint64(f.Count))
 	}
 	if f.Left != 0 {
 		has |= hasLeft
-		b = binary.AppendUvarint(b, uint64(f.Left))
+		b = appendUvarint(b, uint64(f.Left))
 	}
 	if f.Ping != 0 {
 		has |= hasPing
-		b = binary.AppendUvarint(b, uint64(f.Ping))
+		b = appendUvarint(b, uint64(f.Ping))
 	}
 	if len(f.Session) != 0 {
 		has |= hasSession
-		b = binary.AppendUvarint(b, uint64(len(f.Session)))
+		b = appendUvarint(b, uint64(len(f.Session)))
 		b = append(b, f.Session...)
 	}
 	if len(f.Key) != 0 {
 		has |= hasKey
-		b = binary.AppendUvarint(b, uint64(len(f.Key)))
+		b = appendUvarint(b, uint64(len(f.Key)))
 		b = append(b, f.Key...)
 	}
 	binary.BigEndian.PutUint16(b[start:], uint16(len(b)-start-lengthSize))
@@ -190,9 +190,13 @@ func (d *decoder) uint64() uint64 {
 		w := binary.LittleEndian.Uint64(b)
 		last := ^w & 0x8080808080808080 // the top bit of each byte that ends a varint
 		n := bits.TrailingZeros64(last)/8 + 1
-		if n <= 8 && b[n-1] != 0 {
+		switch {
+		case n <= 8 && b[n-1] != 0:
 			d.at += n
 			return septets(w & (last ^ (last - 1)))
+		case n > 8 && len(b) > 8 && b[8]-1 < 0x7f: // as tokens have
+			d.at += 9
+			return septets(w) | uint64(b[8])<<56
 		}
 	}
 	var v uint64
@@ -213,6 +217,31 @@ func (d *decoder) uint64() uint64 {
 	}
 	d.fail("a number that is cut off, too large, too long, or zero")
 	return 0
+}
+
+// appendUvarint is [binary.AppendUvarint], by eight bytes at a time.
+func appendUvarint(b []byte, v uint64) []byte {
+	const more = 0x8080808080808080
+	if v < 1<<7 {
+		return append(b, byte(v))
+	}
+	if v < 1<<56 {
+		n := (bits.Len64(v) + 6) / 7
+		w := spread(v) | more&(1<<(8*n-8)-1)
+		return binary.LittleEndian.AppendUint64(b, w)[:len(b)+n]
+	}
+	b = binary.LittleEndian.AppendUint64(b, spread(v)|more)
+	if v >>= 56; v < 1<<7 {
+		return append(b, byte(v))
+	}
+	return append(b, byte(v)|0x80, 1)
+}
+
+// spread is the inverse of septets, for the lower 56 bits of v.
+func spread(v uint64) uint64 {
+	v = v&0x0fffffff | v<<4&0x0fffffff00000000
+	v = v&0x00003fff00003fff | v<<2&0x3fff00003fff0000
+	return v&0x007f007f007f007f | v<<1&0x7f007f007f007f00
 }
 
 // septets joins the lower seven bits of the eight bytes of w: pairs first, then pairs of those.

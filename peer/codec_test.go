@@ -154,6 +154,9 @@ func TestVarints(t *testing.T) {
 				continue
 			}
 			b := binary.AppendUvarint(nil, v)
+			if got := appendUvarint(nil, v); !bytes.Equal(got, b) {
+				t.Fatalf("%d became % x instead of % x", v, got, b)
+			}
 			for rest := range 10 {
 				d := decoder{b: append(slices.Clone(b), bytes.Repeat([]byte{0xff}, rest)...)}
 				if got := d.uint64(); got != v || d.bad != "" || d.at != len(b) {

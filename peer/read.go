@@ -124,14 +124,19 @@ func (s *Stream) deliver(f *Frame, b []byte) (used int, err error) {
 func (s *Stream) endBatch() int {
 	s.mu.Lock()
 	s.batch = false
+	queued, idle := len(s.out)+s.flying, s.idle()
+	s.writing = s.writing || !idle
 	s.mu.Unlock()
-	s.Flush()
+	if !idle {
+		s.write()
+		queued = s.queued()
+	}
 	for _, to := range s.passed {
 		to.Flush()
 	}
 	clear(s.passed)
 	s.passed = s.passed[:0]
-	return s.queued()
+	return queued
 }
 
 // pause lets the queue to a peer drain that asks faster than it reads the answers: while we

@@ -66,7 +66,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 			fx.Adopt = true // the next look may be too late
 		}
 	}
-	p.seat(k, w, PathForwarded, now, fx)
+	p.seatUntil(until, k, w, PathForwarded, now, fx)
 	return w
 }
 

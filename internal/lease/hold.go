@@ -24,7 +24,12 @@ type hold struct {
 	from      Link      // the owner's stream; nil: the owner was this node
 	announced time.Time // the owner's deadline (rule 7)
 	pongs     uint64    // so many there were when the grant came: a later one may extend it, if its source is SourceOwner
+
+	next *hold // of the spare ones
 }
+
+// spareHolds is the number of unused holds that a partition keeps.
+const spareHolds = 4
 
 // noHold is the hold of a key that has none. It is not to be written to.
 var noHold hold
@@ -34,8 +39,11 @@ func (p *Partition) newHold(h hold) *hold {
 	x := p.table.spare
 	if x == nil {
 		x = new(hold)
+	} else {
+		p.table.spare = x.next
+		p.table.spares--
 	}
-	*x, p.table.spare = h, nil
+	*x = h
 	return x
 }
 
@@ -43,7 +51,10 @@ func (p *Partition) newHold(h hold) *hold {
 func (p *Partition) endHold(k *Key) {
 	if k.hold != &noHold && k.hold.source != SourceOwn {
 		*k.hold = hold{}
-		p.table.spare = k.hold
+		if p.table.spares < spareHolds {
+			k.hold.next, p.table.spare = p.table.spare, k.hold
+			p.table.spares++
+		}
 	}
 	k.hold = &noHold
 }

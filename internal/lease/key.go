@@ -115,8 +115,13 @@ func (p *Partition) begin(k *Key, fence uint64, path Path, at Moment) *Turn {
 
 // seat gives the turn that the queue has begun to a waiter, to be woken afterwards.
 func (p *Partition) seat(k *Key, w *Waiter, path Path, now time.Time, fx *Effects) {
+	p.seatUntil(p.deadlines(k.hold), k, w, path, now, fx)
+}
+
+// seatUntil is seat where the deadlines of the hold are known.
+func (p *Partition) seatUntil(valid Deadlines, k *Key, w *Waiter, path Path, now time.Time, fx *Effects) {
 	s := w.Value
-	s.Turn, s.Valid, s.Path, s.QuickUntil = p.begin(k, w.Fence(), path, p.cfg.At(now)), p.deadlines(k.hold), path, 0
+	s.Turn, s.Valid, s.Path, s.QuickUntil = p.begin(k, w.Fence(), path, p.cfg.At(now)), valid, path, 0
 	fx.wakeUp(w)
 }
 

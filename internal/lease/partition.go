@@ -58,7 +58,8 @@ type table struct {
 	recent *Key            // the key that was found last
 	good   Moment          // until when the monotonic clock alone decides that its hold is in force
 	unused *Key            // one to be used again
-	spare  *hold           // a hold to be used again
+	spare  *hold           // holds to be used again
+	spares int             // their number
 	tags   map[*Key]any    // that the shell has put on keys
 }
 
