@@ -20,6 +20,7 @@ type attempt struct {
 	key   string
 	try   bool
 	start lease.Moment // when it began; lease.Unmeasured if no clock was read
+	at    lease.Moment // the time, if the partition's mutex has been held since; else not positive
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
@@ -33,6 +34,7 @@ type attempt struct {
 // of the waits.
 func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 	c, p := x.c, x.p
+	x.at = 0
 	if p.Sampled() || c.opts.Trace.Granted != nil || c.opts.Trace.Waited != nil || !own {
 		x.start = c.moment()
 	}
@@ -45,8 +47,9 @@ func (x *attempt) queue(k *lease.Key, own bool) (Lock, error) {
 func (x *attempt) once(k *lease.Key) (Lock, error) {
 	var a after
 	c, p := x.c, x.p
-	now := p.now() // with the mutex held: waiting for it must not make a grant of the past (rule 1)
+	now := p.nowAt(x.at) // with the mutex held: waiting for it must not make a grant of the past (rule 1)
 	begin := c.at(now)
+	x.at = 0
 	if x.start == lease.Unmeasured {
 		x.start = begin
 	}

@@ -23,6 +23,17 @@ func (p *partition) now() time.Time {
 	return p.clock
 }
 
+// nowAt is now where the monotonic clock was read already, since p.mu was taken: at is the time
+// then, and not positive if it was not.
+func (p *partition) nowAt(at lease.Moment) time.Time {
+	if at > 0 {
+		if d := at - p.c.at(p.clock); 0 <= d && d < lease.WallEvery {
+			return p.clock.Add(d)
+		}
+	}
+	return p.now()
+}
+
 // sleep waits for d, and reports false if ctx ends before that.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -149,7 +149,7 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 			return nil
 		}
 	}
-	*to, err = c.enter(&attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured}, k)
+	*to, err = c.enter(&attempt{c: c, p: p, ctx: ctx, key: key, try: try, start: lease.Unmeasured, at: at}, k)
 	return err
 }
 

@@ -186,6 +186,10 @@ func (d *decoder) uint64() uint64 {
 		d.at++
 		return uint64(b[0])
 	}
+	if len(b) > 1 && b[0] >= 0x80 && b[1]-1 < 0x7f { // two
+		d.at += 2
+		return uint64(b[0]&0x7f) | uint64(b[1])<<7
+	}
 	if len(b) >= 8 {
 		w := binary.LittleEndian.Uint64(b)
 		last := ^w & 0x8080808080808080 // the top bit of each byte that ends a varint
@@ -221,9 +225,17 @@ func (d *decoder) uint64() uint64 {
 
 // appendUvarint is [binary.AppendUvarint], by eight bytes at a time.
 func appendUvarint(b []byte, v uint64) []byte {
-	const more = 0x8080808080808080
 	if v < 1<<7 {
 		return append(b, byte(v))
+	}
+	return appendLong(b, v)
+}
+
+// appendLong is appendUvarint of two bytes or more.
+func appendLong(b []byte, v uint64) []byte {
+	const more = 0x8080808080808080
+	if v < 1<<14 {
+		return append(b, byte(v)|0x80, byte(v>>7))
 	}
 	if v < 1<<56 {
 		n := (bits.Len64(v) + 6) / 7
