@@ -23,7 +23,7 @@ func TestLeft(t *testing.T) {
 		{"by the wall clock only, an hour ago", wall.Add(-time.Hour), -time.Hour},
 		{"never set", time.Time{}, math.MinInt64},
 		{"in 99 years", now.Add(99 * 365 * 24 * time.Hour), 99 * 365 * 24 * time.Hour},
-		{"in 250 years", wall.Add(250*365*24*time.Hour), 250 * 365 * 24 * time.Hour},
+		{"in 250 years", wall.Add(250 * 365 * 24 * time.Hour), 250 * 365 * 24 * time.Hour},
 		{"in a thousand years", now.AddDate(1000, 0, 0), math.MaxInt64},
 		{"a thousand years ago", now.AddDate(-1000, 0, 0), math.MinInt64},
 	} {
