@@ -24,10 +24,15 @@ type attempt struct {
 	label string       // of WithLabel
 	reads bool         // the key is known to be read by this process
 	holds bool         // ctx carries locks
-	gave  bool         // for this try, this process has given back its kept hold of the key by another name
-	pause time.Duration
+	room  room
 
 	late <-chan struct{} // closed when a try has waited for an answer for long enough; nil: that begins when it waits
+}
+
+// room is what this process has done to make room for a try.
+type room struct {
+	gave  bool          // it has given back its kept hold of the key by another name
+	pause time.Duration // that it waited last for the grantor to know
 }
 
 // queue waits behind the turn that runs. Nothing is granted, so no clock is read, but for a sample
@@ -79,7 +84,7 @@ func (x *attempt) once(k *lease.Key) (Lock, error) {
 	}
 	if x.try {
 		live, gave := p.GiveWay(k, now, &a.Effects)
-		k, x.gave = live, x.gave || gave
+		k, x.room.gave = live, x.room.gave || gave
 		if reason, occupied := p.Occupied(k, now, &a.Effects); occupied {
 			return Lock{}, x.refuse(reason, &a)
 		}
@@ -135,8 +140,8 @@ func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 	if x.c.heldBy(x.ctx, x.key) {
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrHeld}
 	}
-	x.gave = r.retire()
-	if !x.gave && x.try && r.lock.holds() {
+	x.room.gave = r.retire()
+	if !x.room.gave && x.try && r.lock.holds() {
 		return Lock{}, &WaitError{Key: x.key, Reason: ErrLocked}
 	}
 	return Lock{}, nil
@@ -145,11 +150,11 @@ func (x *attempt) beside(k *lease.Key, r *reading, a *after) (Lock, error) {
 // again waits for a moment, and reports whether to try again: the grantor may not know yet that
 // this process has given a hold back for this try.
 func (x *attempt) again(err error) bool {
-	if !x.try || !x.gave || x.pause >= lastRoom || !errors.Is(err, ErrLocked) || errors.Is(err, ErrHeld) {
+	if !x.try || !x.room.gave || x.room.pause >= lastRoom || !errors.Is(err, ErrLocked) || errors.Is(err, ErrHeld) {
 		return false
 	}
-	x.pause = max(firstRoom, 2*x.pause)
-	return sleep(x.ctx, x.pause)
+	x.room.pause = max(firstRoom, 2*x.room.pause)
+	return sleep(x.ctx, x.room.pause)
 }
 
 // ask queues the caller, makes a request for the key if none is under way, and waits.

@@ -140,7 +140,9 @@ func (c *Coordinator) lock(ctx context.Context, key string, try bool, to *Lock) 
 		if p.Soon(k, at) {
 			t, fence, path = p.Enter(k, at)
 		} else {
-			t, fence, path = p.Reenter(k, p.now())
+			now := p.now()
+			at = c.at(now)
+			t, fence, path = p.Reenter(k, now)
 		}
 		if t != nil {
 			p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // reads are the keys that callers of this process read.
 type reads struct {
 	shards [1 << 6]readShard
-	open   atomic.Int64 // size of all shards' current; raised before a reading is in there
+	open   atomic.Int64 // size of all shards' current, or more: raised before a reading is in there, lowered after
 
 	// Some of the shards' current readings, to be found without a mutex: see find. Those of a shard
 	// are next to each other.

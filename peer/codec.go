@@ -223,7 +223,8 @@ func (d *decoder) uint64() uint64 {
 	return 0
 }
 
-// appendUvarint is [binary.AppendUvarint], by eight bytes at a time.
+// appendUvarint is [binary.AppendUvarint], by eight bytes at a time: it may write behind the result,
+// where b has capacity.
 func appendUvarint(b []byte, v uint64) []byte {
 	if v < 1<<7 {
 		return append(b, byte(v))

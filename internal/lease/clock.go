@@ -29,7 +29,7 @@ func Past(deadline, now time.Time) bool {
 // Left returns for how much longer a deadline is good, by the clock that says less: it is negative
 // where Past.
 func Left(deadline, now time.Time) time.Duration {
-	const century = 100 * 365 * 24 * time.Hour // UnixNano is quicker, and does not overflow then
+	const century = 100 * 365 * 24 * time.Hour // then UnixNano will do, which is quicker
 	if d := deadline.Sub(now); -century < d && d < century {
 		return min(d, time.Duration(deadline.UnixNano()-now.UnixNano()))
 	}

@@ -20,6 +20,8 @@ func TestLeft(t *testing.T) {
 		{"in a second", now.Add(time.Second), time.Second},
 		{"a second ago", now.Add(-time.Second), -time.Second},
 		{"by the wall clock only", wall.Add(time.Second), time.Second},
+		{"in an hour, and a minute ago by the wall clock", stepped(t, now.Add(time.Hour), -3660), -time.Minute},
+		{"a minute ago, and in an hour by the wall clock", stepped(t, now.Add(-time.Minute), 3660), -time.Minute},
 		{"by the wall clock only, an hour ago", wall.Add(-time.Hour), -time.Hour},
 		{"never set", time.Time{}, math.MinInt64},
 		{"in 99 years", now.Add(99 * 365 * 24 * time.Hour), 99 * 365 * 24 * time.Hour},

@@ -28,8 +28,8 @@ type hold struct {
 	next *hold // of the spare ones
 }
 
-// spareHolds is the number of unused holds that a partition keeps.
-const spareHolds = 4
+// spareHolds is the number of unused holds that a partition keeps at most.
+const spareHolds = 2
 
 // noHold is the hold of a key that has none. It is not to be written to.
 var noHold hold

@@ -15,7 +15,7 @@ import (
 // ignoredFields do not change the further course of a world: memory that is kept to be used again,
 // counters for reports, and fields for tests.
 var ignoredFields = map[string]bool{
-	"unused": true, "spare": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
+	"unused": true, "spare": true, "spares": true, "out": true, "peak": true, "grants": true, "seen": false, "Quiet": true, "log": true, "cfg": true,
 	"granted": true, "broken": true, "newest": true, "lookedAt": true, "quickUntil": true, "QuickUntil": true,
 	"shelf": true, "shelfNext": true, "shelved": true,
 }
