@@ -67,16 +67,18 @@ func TestDebounce(t *testing.T) {
 			d := newDebounce(2*time.Second, 10*time.Second, start)
 			for i, s := range steps {
 				now := start.Add(time.Duration(s.at * float64(time.Second)))
-				if want, ok := strings.CutPrefix(s.do, "settle "); ok {
+				want, settles := strings.CutPrefix(s.do, "settle ")
+				switch {
+				case settles:
 					members, ok := d.settle(now)
 					if got := strings.Join(members, " "); ok != (want != "no") || ok && got != want {
 						t.Errorf("step %d: settled %v as %q, want %q", i, ok, got, want)
 					}
-				} else if s.do == "released" {
+				case s.do == "released":
 					d.release(now)
-				} else if s.do == "joined" {
+				case s.do == "joined":
 					d.join(now)
-				} else {
+				default:
 					d.observe(now, strings.Fields(s.do))
 				}
 				due := -1.0

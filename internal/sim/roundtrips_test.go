@@ -82,7 +82,7 @@ func TestLockAllOfEightOwnersTakesFewRoundTrips(t *testing.T) {
 				now := writes(hosts)
 				busy, last = append(busy, now != last), now
 			}
-			around := append(busy, busy...)
+			around := slices.Concat(busy, busy)
 			for i := range steps {
 				if !slices.Contains(around[i:i+enough], true) {
 					time.Sleep(time.Duration(i+2) * step)

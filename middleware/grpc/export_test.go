@@ -1,6 +1,7 @@
 package holdgrpc
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -11,3 +12,6 @@ func BePatient(t *testing.T) {
 	patience = time.Minute
 	t.Cleanup(func() { patience = before })
 }
+
+// Lives sets the lives of nodes, by their IDs.
+func (r *Resolver) Lives(f func(id string) context.Context) { r.life = f }

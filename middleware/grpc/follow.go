@@ -19,7 +19,8 @@ import (
 // cannot be connected to within a second, the first node serves it. A handler's error sends no call
 // elsewhere, also if it is one of Route's that the handler got from another server. A connection
 // that is not connected, and that no call has asked for in the last 10 minutes, is closed when
-// another one is made.
+// another one is made. An owner that stands still keeps its connections: give calls a deadline, or
+// connections a [google.golang.org/grpc/keepalive]. A client that is a node itself has [Resolve].
 type Follower struct {
 	opts []grpc.DialOption
 

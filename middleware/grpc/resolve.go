@@ -31,11 +31,16 @@ type Resolver struct {
 	c      *coord.Coordinator
 	key    KeyFunc
 	target func(coord.NodeInfo) string
+	life   func(id string) context.Context // coord.Coordinator.NodeContext
 }
 
 // Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows
 // the nodes and their partitions. Calls without a usable key, and those with an owner that is
 // unknown or not connected, go to the nodes by turns. A client in another process uses [Follow].
+//
+// An owner that stands still keeps its connections. A call to it ends when it is found dead, as
+// [coord.Coordinator.NodeContext] tells: some 3 s later by the default of Cluster.Takeover. The
+// call has the status Unavailable, and may have been executed. No retry policy sees it.
 //
 //	r := holdgrpc.Resolve(locks, byOrder, nil)
 //	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)
@@ -45,7 +50,7 @@ type Resolver struct {
 // empty RouteOptions.Target get no calls. It panics if c or key is nil.
 func Resolve(c *coord.Coordinator, key KeyFunc, opts *RouteOptions) *Resolver {
 	r := Route(c, key, opts)
-	return &Resolver{c: c, key: key, target: r.opts.Target}
+	return &Resolver{c: c, key: key, target: r.opts.Target, life: c.NodeContext}
 }
 
 // DialOptions are for grpc.NewClient.
@@ -55,30 +60,37 @@ func (r *Resolver) DialOptions() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(func(
 			ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
-			return invoke(r.to(ctx, method, req), method, req, res, cc, opts...)
+			ctx, a := r.to(ctx, method, req)
+			defer a.over()
+			return a.told(invoke(ctx, method, req, res, cc, opts...))
 		}),
 		grpc.WithChainStreamInterceptor(func(
 			ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
-			return stream(r.to(ctx, method, nil), desc, cc, method, opts...)
+			ctx, a := r.to(ctx, method, nil)
+			s, err := stream(ctx, desc, cc, method, opts...)
+			if err != nil || a == nil {
+				err = a.told(err)
+				a.over()
+				return s, err
+			}
+			return newAimed(s, a, desc.ServerStreams), nil
 		}),
 	}
 }
 
-type targetKey struct{}
-
 // to returns the context of a call that goes to the owner of its key, if that is known.
-func (r *Resolver) to(ctx context.Context, method string, req any) context.Context {
+func (r *Resolver) to(ctx context.Context, method string, req any) (context.Context, *aim) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	key, ok, err := r.key.of(metadata.NewIncomingContext(ctx, md), method, req)
 	if err != nil || !ok {
-		return ctx
+		return ctx, nil
 	}
 	n, ok := r.c.Owner(key)
 	if !ok || n.State != "active" {
-		return ctx
+		return ctx, nil
 	}
-	return context.WithValue(ctx, targetKey{}, r.target(n))
+	return newAim(ctx, r.life(n.ID), r.target(n))
 }
 
 // Scheme implements resolver.Builder.
@@ -167,7 +179,7 @@ func (pickers) Build(info base.PickerBuildInfo) balancer.Picker {
 	return p
 }
 
-// picker picks the owner's connection, and any if there is none.
+// picker picks the owner's connection. If there is none, or the owner is dead, it picks any other.
 type picker struct {
 	byTarget map[string]balancer.SubConn
 	all      []balancer.SubConn
@@ -175,10 +187,19 @@ type picker struct {
 }
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if target, ok := info.Ctx.Value(targetKey{}).(string); ok {
-		if sc, ok := p.byTarget[target]; ok {
+	var owner balancer.SubConn
+	if a, ok := info.Ctx.Value(aimKey{}).(*aim); ok {
+		sc, connected := p.byTarget[a.target]
+		if a.owner(connected) {
 			return balancer.PickResult{SubConn: sc}, nil
 		}
+		owner = sc
 	}
-	return balancer.PickResult{SubConn: p.all[p.next.Add(1)%uint32(len(p.all))]}, nil
+	sc := p.byTurns()
+	if sc == owner {
+		sc = p.byTurns()
+	}
+	return balancer.PickResult{SubConn: sc}, nil
 }
+
+func (p *picker) byTurns() balancer.SubConn { return p.all[p.next.Add(1)%uint32(len(p.all))] }
