@@ -419,7 +419,19 @@ var guards = []guard{
 	},
 	{
 		what: "Resolve picks the owner", file: "grpc/resolve.go", dir: "grpc",
-		old: "if sc, ok := p.byTarget[target]; ok {", new: "if sc, ok := p.byTarget[target]; ok && false {", tests: "TestResolve",
+		old: "if sc, ok := p.byTarget[a.target]; ok {", new: "if sc, ok := p.byTarget[a.target]; ok && false {", tests: "TestResolve",
+	},
+	{
+		what: "calls of a dead node end", file: "grpc/aim.go", dir: "grpc",
+		old: "a.died.Store(true)\n\t\ta.cancel()", new: "a.died.Store(true)", tests: "TestResolve_NodeFoundDead",
+	},
+	{
+		what: "calls of a dead node say so", file: "grpc/aim.go", dir: "grpc",
+		old: "a.died.Store(true)\n", new: "\n", tests: "TestResolve_NodeFoundDead",
+	},
+	{
+		what: "no call goes to a dead node", file: "grpc/aim.go", dir: "grpc",
+		old: "if life.Err() != nil {", new: "if false {", tests: "TestResolve_NodeFoundDead TestResolve_OnlyNodeFoundDead",
 	},
 	{
 		what: "repeated calls that find too many waiting", file: "grpc/idempotent.go", dir: "grpc",

@@ -15,3 +15,6 @@ func BePatient(t *testing.T) {
 
 // Lives sets the lives of nodes, by their IDs.
 func (r *Resolver) Lives(f func(id string) context.Context) { r.life = f }
+
+// LifeOf returns the life of a node.
+func (r *Resolver) LifeOf(id string) context.Context { return r.life(id) }

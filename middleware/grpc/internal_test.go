@@ -12,14 +12,28 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Turns go on after 2^31 calls and after 2^32, also where an int has 32 bits.
+// Turns go on after 2^31 calls and after 2^32, also where an int has 32 bits. All nodes but one are
+// dead for calls of a Resolver.
 func TestPicker_ManyCalls(t *testing.T) {
+	dead, end := context.WithCancel(context.Background())
+	end()
 	for _, calls := range []uint32{math.MaxInt32 - 1, math.MaxUint32 - 1} {
-		p := &picker{all: make([]balancer.SubConn, 3)}
+		p := &picker{all: []string{"a", "b", "c"}}
 		p.next.Store(calls)
+		r := &Resolver{life: func(id string) context.Context {
+			if id == "b" {
+				return t.Context()
+			}
+			return dead
+		}}
+		r.ids.Store(&map[string]string{"a": "a", "b": "b", "c": "c"})
+		aimed, a := r.newAim(t.Context(), "")
+		defer a.cancel()
 		for range 4 {
-			if _, err := p.Pick(balancer.PickInfo{Ctx: t.Context()}); err != nil {
-				t.Error(err)
+			for _, ctx := range []context.Context{t.Context(), aimed} {
+				if _, err := p.Pick(balancer.PickInfo{Ctx: ctx}); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}

@@ -32,15 +32,18 @@ type Resolver struct {
 	key    KeyFunc
 	target func(coord.NodeInfo) string
 	life   func(id string) context.Context // coord.Coordinator.NodeContext
+
+	ids atomic.Pointer[map[string]string] // of nodes, by their targets; nil before the first look
 }
 
 // Resolve returns a Resolver for a client in a process of the cluster, such as a gateway: c knows
 // the nodes and their partitions. Calls without a usable key, and those with an owner that is
 // unknown or not connected, go to the nodes by turns. A client in another process uses [Follow].
 //
-// An owner that stands still keeps its connections. A call to it ends when it is found dead, as
-// [coord.Coordinator.NodeContext] tells: some 3 s later by the default of Cluster.Takeover. The
-// call has the status Unavailable, and may have been executed. No retry policy sees it.
+// A node that stands still keeps its connections. The calls that it has end when it is found dead,
+// as [coord.Coordinator.NodeContext] tells: some 3 s later by the default of Cluster.Takeover. They
+// have the status Unavailable, and may have been executed. Retry policies, stats handlers and
+// interceptors further in see Canceled in its place.
 //
 //	r := holdgrpc.Resolve(locks, byOrder, nil)
 //	conn, err := grpc.NewClient("holdfast:///orders", append(r.DialOptions(), grpc.WithTransportCredentials(creds))...)
@@ -61,7 +64,7 @@ func (r *Resolver) DialOptions() []grpc.DialOption {
 			ctx context.Context, method string, req, res any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
 			ctx, a := r.to(ctx, method, req)
-			defer a.over()
+			defer a.cancel()
 			return a.told(invoke(ctx, method, req, res, cc, opts...))
 		}),
 		grpc.WithChainStreamInterceptor(func(
@@ -69,28 +72,27 @@ func (r *Resolver) DialOptions() []grpc.DialOption {
 		) (grpc.ClientStream, error) {
 			ctx, a := r.to(ctx, method, nil)
 			s, err := stream(ctx, desc, cc, method, opts...)
-			if err != nil || a == nil {
-				err = a.told(err)
-				a.over()
-				return s, err
+			if err != nil {
+				defer a.cancel()
+				return s, a.told(err)
 			}
-			return newAimed(s, a, desc.ServerStreams), nil
+			return &aimed{s, a, desc.ServerStreams}, nil
 		}),
 	}
 }
 
-// to returns the context of a call that goes to the owner of its key, if that is known.
+// to returns the context of a call, which goes to the owner of its key, if that is known.
 func (r *Resolver) to(ctx context.Context, method string, req any) (context.Context, *aim) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	key, ok, err := r.key.of(metadata.NewIncomingContext(ctx, md), method, req)
 	if err != nil || !ok {
-		return ctx, nil
+		return r.newAim(ctx, "")
 	}
 	n, ok := r.c.Owner(key)
 	if !ok || n.State != "active" {
-		return ctx, nil
+		return r.newAim(ctx, "")
 	}
-	return newAim(ctx, r.life(n.ID), r.target(n))
+	return r.newAim(ctx, r.target(n))
 }
 
 // Scheme implements resolver.Builder.
@@ -120,14 +122,9 @@ func (l *looking) run() {
 	defer tick.Stop()
 	var told []string
 	for {
-		var targets []string
-		for _, n := range l.r.c.Nodes() {
-			if at := l.r.target(n); at != "" && n.State == "active" {
-				targets = append(targets, at)
-			}
-		}
+		targets := l.r.look(l.r.c.Nodes())
 		slices.Sort(targets)
-		switch targets = slices.Compact(targets); {
+		switch {
 		case len(targets) == 0 && len(told) == 0:
 			l.cc.ReportError(errNoNodes)
 		case len(targets) > 0 && !slices.Equal(targets, told): // else the last ones may still serve
@@ -174,32 +171,39 @@ func (pickers) Build(info base.PickerBuildInfo) balancer.Picker {
 	p := &picker{byTarget: make(map[string]balancer.SubConn)}
 	for sc, of := range info.ReadySCs {
 		p.byTarget[of.Address.Addr] = sc
-		p.all = append(p.all, sc)
+		p.all = append(p.all, of.Address.Addr)
 	}
 	return p
 }
 
-// picker picks the owner's connection. If there is none, or the owner is dead, it picks any other.
+// picker picks the owner's connection. If there is none, or the owner was found dead, it picks that
+// of any node that was not.
 type picker struct {
 	byTarget map[string]balancer.SubConn
-	all      []balancer.SubConn
+	all      []string // targets
 	next     atomic.Uint32
 }
 
-func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	var owner balancer.SubConn
-	if a, ok := info.Ctx.Value(aimKey{}).(*aim); ok {
-		sc, connected := p.byTarget[a.target]
-		if a.owner(connected) {
-			return balancer.PickResult{SubConn: sc}, nil
-		}
-		owner = sc
-	}
-	sc := p.byTurns()
-	if sc == owner {
-		sc = p.byTurns()
-	}
-	return balancer.PickResult{SubConn: sc}, nil
-}
+// errAllDead is no status: a call that is to wait until a node is ready waits.
+var errAllDead = errors.New("holdgrpc: all nodes that are connected were found dead")
 
-func (p *picker) byTurns() balancer.SubConn { return p.all[p.next.Add(1)%uint32(len(p.all))] }
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	n := uint32(len(p.all))
+	next := p.next.Add(1) % n
+	a, ok := info.Ctx.Value(aimKey{}).(*aim)
+	if !ok { // a call without the Resolver's interceptors
+		return balancer.PickResult{SubConn: p.byTarget[p.all[next]]}, nil
+	}
+	if sc, ok := p.byTarget[a.target]; ok {
+		if done, ok := a.at(a.target); ok {
+			return balancer.PickResult{SubConn: sc, Done: done}, nil
+		}
+	}
+	for i := range n {
+		target := p.all[(next+i)%n]
+		if done, ok := a.at(target); ok {
+			return balancer.PickResult{SubConn: p.byTarget[target], Done: done}, nil
+		}
+	}
+	return balancer.PickResult{}, errAllDead
+}
