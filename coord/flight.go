@@ -356,15 +356,3 @@ func (s *readShard) quit(key string, f *flight, label *string) {
 		f.x.leave(f.turn)
 	}
 }
-
-// readingOf returns the lock of the shared name that callers of this process have, nil if there is
-// none.
-func (c *Coordinator) readingOf(key string) *reading {
-	if c.callers.reads.open.Load() == 0 {
-		return nil
-	}
-	s := c.shardOf(readHash(key))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current[key]
-}

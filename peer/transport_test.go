@@ -296,7 +296,7 @@ func TestStalls(t *testing.T) {
 	full := time.NewTicker(k / 40)
 	defer full.Stop()
 	for giveUp := time.After(20 * time.Second); ; {
-		for s.queued() < 100<<10 && s.Send(f) == nil {
+		for n := 0; n < 1_000 && s.queued() < 100<<10 && s.Send(f) == nil; n++ {
 			runtime.Gosched()
 		}
 		select {

@@ -30,10 +30,11 @@ func Past(deadline, now time.Time) bool {
 // where Past.
 func Left(deadline, now time.Time) time.Duration {
 	const century = 100 * 365 * 24 * time.Hour // then UnixNano will do, which is quicker
-	if d := deadline.Sub(now); -century < d && d < century {
+	d := deadline.Sub(now)
+	if -century < d && d < century {
 		return min(d, time.Duration(deadline.UnixNano()-now.UnixNano()))
 	}
-	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
+	return min(d, deadline.Round(0).Sub(now.Round(0)))
 }
 
 // Stepped reports whether a deadline has passed by the wall clock alone, which has stepped, or the
