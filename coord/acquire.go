@@ -26,17 +26,23 @@ func (p *partition) acquireOwnership() {
 	}
 }
 
-// tryAcquire makes the calls.
+// tryAcquire makes the calls: one, if the record is as this node was told. It begins with a look,
+// which ends, where the arbiter does not answer.
 func (p *partition) tryAcquire(s *session) {
 	c := p.c
-	flight := c.flights.begin() // of one call each
-	defer func() { c.flights.end(flight) }()
-	known := p.known()
+	p.mu.Lock()
+	known := p.Seen()
+	expect, told := p.Expected()
+	p.mu.Unlock()
+	if told && c.cluster.takes() && !c.cluster.outlook().Silent && p.acquireAt(s, expect, known) {
+		return
+	}
+	known = p.known()
 	r, err := c.witness(c.life.ctx, p, known)
 	if err != nil || r.Grace > 0 {
 		return
 	}
-	expect := fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
+	expect = fallback.Expect{Epoch: r.Epoch, Owner: r.Owner}
 	p.mu.Lock()
 	p.InTheWay(r.Owner)
 	p.mu.Unlock()
@@ -50,9 +56,17 @@ func (p *partition) tryAcquire(s *session) {
 			return
 		}
 	}
-	if !c.cluster.takes() { // though it was offered the partition, or is placed for it yet, or the record has named it
-		return
+	if c.cluster.takes() { // else it was offered the partition, or is placed for it yet, or the record has named it
+		p.acquireAt(s, expect, known)
 	}
+}
+
+// acquireAt acquires the partition if its record is as expected. known is the highest token that
+// was seen before. It reports false if the record is another one, or in Grace: a look tells.
+func (p *partition) acquireAt(s *session, expect fallback.Expect, known fallback.Token) bool {
+	c := p.c
+	flight := c.flights.begin() // of one call each
+	defer func() { c.flights.end(flight) }()
 	// An answer that is lost is asked for again: Acquire knows its own retry.
 	for {
 		c.flights.end(flight)
@@ -63,18 +77,18 @@ func (p *partition) tryAcquire(s *session) {
 		cancel()
 		c.called(OpOwnership, sent, err)
 		switch {
-		case err == nil && got.Verdict == fallback.Granted && got.Record.Epoch <= known.Epoch(): // of older data than a moment ago
+		case err == nil && got.Verdict != fallback.Granted:
+			return false
+		case err == nil && got.Record.Epoch <= known.Epoch(): // of older data than a moment ago
 			p.unserved(s, got.Record.Epoch, true)
-			return
-		case err == nil && got.Verdict == fallback.Granted:
+			return true
+		case err == nil:
 			if !p.serve(s, got, sent) {
 				p.unserved(s, got.Record.Epoch, true)
 			}
-			return
-		case err == nil:
-			return
+			return true
 		case lease.Past(s.Deadline(), p.c.now()) || c.life.ctx.Err() != nil:
-			return
+			return true
 		}
 		select {
 		case <-time.After(jitter(c.opts.RetryEvery)):

@@ -12,20 +12,24 @@ import (
 )
 
 // yours tells a node that it should own a partition, which as a rule has no owner now: it asks the
-// arbiter.
-func (x *cluster) yours(p uint32) {
+// arbiter. since is the epoch since which it has none, 0 if that is not known. With it that node
+// need not look at the record first, and answers when it has the partition.
+func (x *cluster) yours(p, since uint32) {
 	flag := uint8(lease.FlagYours)
 	if x.self.leaving.Load() {
 		flag = lease.FlagLeft
 	}
 	if l, ok := x.route(p).Link.(*link); ok {
-		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flag, Partition: p})
+		if since > 0 {
+			x.self.handovers.told(p, l)
+		}
+		_ = l.s.Send(&peer.Frame{Kind: peer.Moved, Flags: flag, Partition: p, Epoch: since})
 	}
 }
 
 // balancers is how many partitions are taken at the same time. Fewer are given back, as each has no
-// owner until its next one has made two calls more: leavers by a node that leaves, and givers by
-// all nodes together to one that comes.
+// owner until its next one has made a call: leavers by a node that leaves, half of that while it
+// waits for the next owners, and givers by all nodes together to one that comes.
 const balancers, leavers, givers = 16, 4, 8
 
 // balance makes this node own the partitions that it should own, whenever something has changed,
@@ -69,9 +73,10 @@ func (x *cluster) balanceOnce(gives *giving) (left bool) {
 		}
 	})
 	left = x.give(gives, duties[lease.DutyGive], 0)
-	x.each(x.takeable(duties[lease.DutyTake]), balancers, func(p *partition) {
+	takeable, reads := x.takeable(duties[lease.DutyTake])
+	x.each(takeable, balancers, func(p *partition) {
 		p.mu.Lock()
-		begun := p.BeginAcquire()
+		begun := p.BeginAcquire(reads[p.Number()])
 		p.mu.Unlock()
 		if begun {
 			p.acquireOwnership()
@@ -105,21 +110,25 @@ func (x *cluster) duties() (lists [lease.Duties][]*partition) {
 	return lists
 }
 
-// agreed reports whether a node has the same placement as this one (rule 4).
+// agreed reports whether a node has the same placement as this one, and does not leave (rule 4).
 func (x *cluster) agreed(n *ring.Node, v *ring.View) bool {
 	s := x.net.Stream(n.Name)
 	if s == nil {
 		return false
 	}
 	l, ok := s.Data.(*link)
-	return ok && l.agrees(v.Fingerprint())
+	return ok && x.agreedWith(l, v.Fingerprint())
+}
+
+func (x *cluster) agreedWith(l *link, ring uint64) bool {
+	return l.agrees(ring) && !x.members.gone(l.Node())
 }
 
 // takeable leaves out partitions with an owner that is not known to be dead: one read for many
-// tells.
-func (x *cluster) takeable(list []*partition) []*partition {
+// tells. records are of those that need not be looked at again.
+func (x *cluster) takeable(list []*partition) (good []*partition, records map[uint32]fallback.Expect) {
 	c := x.c
-	var good []*partition
+	records = make(map[uint32]fallback.Expect)
 	for chunk := range slices.Chunk(list, readsPerCall) {
 		reads := make([]fallback.Read, len(chunk))
 		for i, p := range chunk {
@@ -136,11 +145,13 @@ func (x *cluster) takeable(list []*partition) []*partition {
 				failed = s.Err
 				bad++
 			case s.Record.Grace > 0:
-			case s.Record.Owner == "" || s.Record.Owner == c.sessions.id():
+			case s.Record.Owner == c.sessions.id():
 				good = append(good, p)
+			case s.Record.Owner == "":
+				good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch}
 			default:
 				if _, dead := c.sessions.others.ask(nil, c, s.Record.Owner); dead {
-					good = append(good, p)
+					good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch, Owner: s.Record.Owner, OwnerDead: true}
 				} else {
 					p.pressOwner(s.Record)
 				}
@@ -149,7 +160,7 @@ func (x *cluster) takeable(list []*partition) []*partition {
 		cancel()
 		c.calledMany(OpVerify, len(reads), bad, start, failed)
 	}
-	return good
+	return good, records
 }
 
 // each does not wait for calls that do not come to an end.

@@ -48,6 +48,8 @@ func (x *cluster) give(gives *giving, list []*partition, avoid time.Duration) bo
 	c := x.c
 	n := max(1, givers/max(1, len(x.ring.View().Live())))
 	var left atomic.Bool
+	paced, end := context.WithTimeout(c.life.ctx, c.opts.CallTimeout) // the list may be long, or the next owners slow
+	defer end()
 	x.each(list, n, func(p *partition) {
 		outlook, now := x.outlook(), c.now()
 		if !c.spreads() {
@@ -62,9 +64,11 @@ func (x *cluster) give(gives *giving, list []*partition, avoid time.Duration) bo
 			}
 			return
 		}
-		gives.begin(now)
-		defer func() { gives.end(now, c.now()) }() // also if a trace function ends the goroutine
-		p.demote(c.life.ctx, avoid)
+		x.handOver(paced, p, func() {
+			gives.begin(now)
+			defer func() { gives.end(now, c.now()) }() // also if a trace function ends the goroutine
+			p.demote(c.life.ctx, avoid)
+		})
 	})
 	return left.Load()
 }
@@ -96,19 +100,19 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	c := p.c
 	flight := c.flights.begin() // of the last call
 	defer func() { c.flights.end(flight) }()
-	demoted, stale := false, false
+	var d fallback.Demotion
 	var sent time.Time
-	defer func() { p.endDemote(x, demoted, stale, sent) }() // also if a trace function ends the goroutine
+	defer func() { p.endDemote(x, d, sent) }() // also if a trace function ends the goroutine
 	for more() {
 		c.flights.end(flight)
 		flight = c.flights.begin()
 		sent = c.now()
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opts.demoting(len(x.Holds)))
-		d, err := c.remote.ns.Demote(call, p.Number(), x.Session.ID, x.Epoch, x.Holds)
+		answer, err := c.remote.ns.Demote(call, p.Number(), x.Session.ID, x.Epoch, x.Holds)
 		cancel()
 		c.called(OpOwnership, sent, err)
 		if err == nil {
-			demoted, stale = d.Verdict == fallback.Granted, d.Verdict == fallback.Stale
+			d = answer
 			c.graceSeen(p.Number(), sent, d.Record.Grace)
 			break
 		}
@@ -121,15 +125,21 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 	}
 }
 
-// endDemote is called when no call of Demote is under way any more.
-func (p *partition) endDemote(x lease.Frozen, demoted, stale bool, sent time.Time) {
+// endDemote is called when no call of Demote is under way any more. d is the answer, if one has
+// come.
+func (p *partition) endDemote(x lease.Frozen, d fallback.Demotion, sent time.Time) {
 	var a after
+	demoted := d.Verdict == fallback.Granted
 	now := p.lock()
-	p.EndDemote(x, demoted, stale, sent, now, &a.Effects)
+	p.EndDemote(x, demoted, d.Verdict == fallback.Stale, sent, now, &a.Effects)
 	p.unlock(&a)
 	a.do(p.c)
 	p.c.cluster.adoptNow()
-	p.c.cluster.yours(p.Number())
+	since := d.Record.Epoch
+	if !demoted {
+		since = 0
+	}
+	p.c.cluster.yours(p.Number(), since)
 }
 
 // demoting returns how long Demote may take: a CallTimeout, and one more for each 1,000 rows, up to

@@ -42,6 +42,9 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 		switch {
 		case f.Flags == lease.FlagYours:
 			x.ring.Settle() // likewise
+		case f.Flags == lease.FlagTaken:
+			x.self.handovers.taken(f.Partition, l)
+			return
 		case f.Flags == lease.FlagLeft && x.members.leaves(s.Node()):
 			x.ring.Recheck()
 		}
@@ -67,7 +70,7 @@ func (x *cluster) Frame(s *peer.Stream, f *peer.Frame) {
 	}
 	a.do(x.c)
 	if a.Astray { // the two rings differ: the node that this one names may not have come to rest
-		x.yours(f.Partition)
+		x.yours(f.Partition, 0)
 	}
 }
 

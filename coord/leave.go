@@ -132,7 +132,15 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	in, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
-	x.each(mine, leavers, func(p *partition) {
+	// It does not wait for the next owners for long: it may have many partitions, or these be slow.
+	paced, end := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	defer end()
+	x.each(mine, leavers/2, func(p *partition) {
+		if paced.Err() == nil {
+			x.handOver(paced, p, func() { p.demote(ctx, 0) })
+		}
+	})
+	x.each(mine, leavers, func(p *partition) { // the rest
 		if in.Err() == nil {
 			p.demote(ctx, 0)
 		}

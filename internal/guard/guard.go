@@ -21,6 +21,7 @@ const (
 	Absent     = true // the absence of a row proves nothing for a hold that the owner answers for (rule 17)
 	Listed     = true // nodes that the arbiter lists get streams and partitions, and no others
 	Sooner     = true // a hold that lapses before its node would look is looked after (rule 1)
+	Above      = true // a node that has been told of a record looks at it first if that may be of older data than it has seen (I1)
 	Witness    = true // older data under the same identity are refused by a token that a process has seen, and begin Grace (I2)
 	Waits      = true // a record is demoted once all announced deadlines have passed (rule 6)
 	Forsworn   = true // an epoch that is about to be demoted is never served (rule 6)

@@ -21,6 +21,7 @@ var (
 	Absent     = true
 	Listed     = true
 	Sooner     = true
+	Above      = true
 	Witness    = true
 	Waits      = true
 	Promised   = true
@@ -98,7 +99,7 @@ var All = map[string]*bool{
 	"RoundUnique": &RoundUnique, "SightedBefore": &SightedBefore, "CompleteOld": &CompleteOld, "LostLacks": &LostLacks,
 	"Spoken": &Spoken, "TableGrace": &TableGrace, "OnReplicas": &OnReplicas, "Unexpired": &Unexpired, "Missing": &Missing, "Chained": &Chained, "TableAge": &TableAge, "GraceNamed": &GraceNamed, "Floor": &Floor, "SpeaksApart": &SpeaksApart, "RoundOld": &RoundOld, "AnswersIn": &AnswersIn,
 	"PassAll": &PassAll, "PassWhole": &PassWhole, "PassOld": &PassOld, "PassAdopts": &PassAdopts, "PassWaits": &PassWaits, "Newcomer": &Newcomer,
-	"Witness": &Witness,
+	"Witness": &Witness, "Above": &Above,
 	"MarginD": &MarginD, "PingSent": &PingSent, "PongSent": &PongSent, "Capped": &Capped, "VoteFinal": &VoteFinal, "Intersect": &Intersect, "Compares": &Compares,
 	"NoneBuried": &NoneBuried, "Rising": &Rising, "NextCounts": &NextCounts, "BothCount": &BothCount, "NamesNext": &NamesNext, "Forsworn": &Forsworn, "Told": &Told,
 	"NamesSet": &NamesSet, "SetKnown": &SetKnown, "Deaf": &Deaf, "Overdue": &Overdue, "Resumed": &Resumed,

@@ -12,6 +12,8 @@ import (
 // moving has the requests, releases and rows of a partition while it is acquired or demoted.
 type moving struct {
 	offered    bool                        // while Acquiring, it has become known that the partition is free now
+	expect     fallback.Expect             // the record as it was told; epoch 0: it was not
+	giver      Link                        // that waits until this node has the partition; nil: none
 	parked     []parked                    // requests of other nodes that wait for the end of Acquiring
 	freedEarly []Rumor                     // holds that are said to have been released, while Acquiring or Demoting
 	exported   map[string]fallback.Row     // that Demote writes; not to be changed
@@ -36,14 +38,30 @@ func (p *Partition) take(now time.Time) bool {
 // Take is take for a contender that was told to.
 func (p *Partition) Take(now time.Time) { p.take(now) }
 
-// BeginAcquire begins to acquire the partition for the balance. It reports whether the calls are to
-// be made.
-func (p *Partition) BeginAcquire() bool {
+// BeginAcquire begins to acquire the partition for the balance, which has read the record. It
+// reports whether the calls are to be made.
+func (p *Partition) BeginAcquire(read fallback.Expect) bool {
 	if !p.idle() || p.closing.ending != Open {
 		return false
 	}
 	step(&p.phase, Acquiring, nextPhases[:])
+	p.moving.expect = read
 	return true
+}
+
+// Expected returns the record that the first call of Acquire may expect, without a look at it: one
+// that is not of older data than this node has seen, so that a look would have nothing to tell the
+// arbiter (I1). If the record has changed since, Acquire is refused.
+func (p *Partition) Expected() (x fallback.Expect, ok bool) {
+	x, p.moving.expect = p.moving.expect, fallback.Expect{}
+	if x.Epoch == 0 {
+		return x, false
+	}
+	seen := p.Seen()
+	if x.Owner == "" && x.Epoch == seen.Epoch() { // which tokens the record has given is not known
+		return x, seen.Seq() == 0 || !guard.Above
+	}
+	return x, x.Epoch >= seen.Epoch() || !guard.Above
 }
 
 // EndAcquire is called when the calls of Acquire have ended, whatever came of them.
@@ -58,7 +76,7 @@ func (p *Partition) EndAcquire(now time.Time, fx *Effects) {
 			return
 		}
 	}
-	p.bounds.notBefore = now.Add(p.cfg.RetryEvery)
+	p.bounds.notBefore, p.moving.giver = now.Add(p.cfg.RetryEvery), nil
 	p.acquired(now, fx)
 }
 
@@ -147,6 +165,10 @@ func (p *Partition) Serve(s *Session, got fallback.Acquisition, sent, now time.T
 		p.tidy(k)
 	}
 	step(&p.phase, Owned, nextPhases[:])
+	if l := p.moving.giver; l != nil {
+		p.moving.giver = nil
+		p.send(l, peer.Moved, "", fallback.Identity{}).Flags = FlagTaken
+	}
 	p.acquired(now, fx)
 	return true
 }

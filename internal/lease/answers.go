@@ -135,9 +135,17 @@ func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Ef
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours || f.Flags == FlagLeft {
 		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
+		if p.own != nil && p.own.epoch > f.Epoch && f.Epoch > 0 { // it was quicker
+			p.send(l, peer.Moved, "", fallback.Identity{}).Flags = FlagTaken
+			return
+		}
 		to := p.cfg.View.Route(p.number)
 		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
 			p.mayAcquire()
+			if f.Epoch > 0 { // the epoch since which it has no owner
+				p.meets(l)
+				p.moving.expect, p.moving.giver = fallback.Expect{Epoch: f.Epoch}, l
+			}
 			p.take(now)
 		}
 		return

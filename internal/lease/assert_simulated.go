@@ -81,6 +81,9 @@ func (p *Partition) assertCut(l Link) {
 			Illegal("a key of a stream that the partition has not met")
 		}
 	}
+	if p.moving.giver == l {
+		Illegal("a partition's giver at the end of a stream that the partition has not met")
+	}
 	if slices.ContainsFunc(p.moving.parked, func(x parked) bool { return x.link == l }) {
 		Illegal("a request waits of a stream that the partition has not met")
 	}

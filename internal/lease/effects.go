@@ -83,6 +83,7 @@ const (
 	FlagSize      = 4 // Deny: the permits of the key are as many as Count says
 	FlagYours     = 1 // Moved: the partition should be the receiver's, and as a rule has no owner now
 	FlagLeft      = 2 // Moved: the same, as the sender leaves
+	FlagTaken     = 3 // Moved: the sender owns the partition, which the receiver has given it
 )
 
 // send puts a frame about a hold or a request on a stream, in the order of the decisions. Here it

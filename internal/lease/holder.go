@@ -98,8 +98,8 @@ func (p *Partition) linkTo(session string) Link {
 	return l
 }
 
-// meets notes that a key is about to keep a stream. Cut goes through the keys of those partitions
-// only that have met the stream.
+// meets notes that the partition is about to keep a stream. Cut goes through the keys of those
+// partitions only that have met the stream.
 func (p *Partition) meets(l Link) {
 	if !slices.Contains(p.table.links, l) {
 		p.table.links = append(p.table.links, l)

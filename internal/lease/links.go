@@ -93,6 +93,9 @@ func (p *Partition) Cut(l Link, now time.Time, fx *Effects) {
 		return
 	}
 	p.table.links = slices.Delete(p.table.links, i, i+1)
+	if p.moving.giver == l {
+		p.moving.giver = nil
+	}
 	p.moving.parked = slices.DeleteFunc(p.moving.parked, func(x parked) bool { return x.link == l })
 	for _, k := range p.table.keys {
 		if k.others != nil {

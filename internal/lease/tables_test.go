@@ -59,7 +59,7 @@ func serving(t *testing.T) *Partition {
 	t.Helper()
 	p := partition()
 	var fx Effects
-	if !p.BeginAcquire() || !p.Serve(p.cfg.View.Session(), fallback.Acquisition{Record: fallback.Record{Epoch: 100}}, start, start, &fx) {
+	if !p.BeginAcquire(fallback.Expect{}) || !p.Serve(p.cfg.View.Session(), fallback.Acquisition{Record: fallback.Record{Epoch: 100}}, start, start, &fx) {
 		t.Fatal("it does not serve")
 	}
 	p.EndAcquire(start, &fx)
@@ -89,7 +89,7 @@ func TestDuty_OfANodeThatDoesNotServe(t *testing.T) {
 		t.Error(d)
 	}
 	p.record.naming = NamedSurely
-	if d := p.Duty(other, now); d != DutyLook || p.BeginAcquire() {
+	if d := p.Duty(other, now); d != DutyLook || p.BeginAcquire(fallback.Expect{}) {
 		t.Error("a record that may name this node:", d)
 	}
 	p.EndLook()
@@ -105,7 +105,7 @@ func TestDuty_OfANodeThatDoesNotServe(t *testing.T) {
 	p.EndFreeing()
 	p.Close(nil, now, &Effects{})
 	p.Leave()
-	if p.BeginAcquire() || p.take(now) {
+	if p.BeginAcquire(fallback.Expect{}) || p.take(now) {
 		t.Error("a node that leaves acquires")
 	}
 }
@@ -155,7 +155,7 @@ func TestForswear_NotWhatIsServed(t *testing.T) {
 	}
 	p = partition()
 	var fx Effects
-	if !p.Forswear(100) || !p.BeginAcquire() || p.Serve(p.cfg.View.Session(), fallback.Acquisition{Record: fallback.Record{Epoch: 100}}, start, start, &fx) {
+	if !p.Forswear(100) || !p.BeginAcquire(fallback.Expect{}) || p.Serve(p.cfg.View.Session(), fallback.Acquisition{Record: fallback.Record{Epoch: 100}}, start, start, &fx) {
 		t.Error("an epoch that is about to be demoted is served")
 	}
 }

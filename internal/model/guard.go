@@ -51,6 +51,7 @@ const (
 	Witness           // older data than a node has seen are refused, and the arbiter is told: Grace begins (I2)
 	WitnessNamed      // a node compares also the record that names it, before it demotes that (I1)
 	WitnessNext       // a grant from older data has an epoch that is above the record's (I2)
+	WitnessAbove      // a node that has been told of a record compares nothing only if that shows no older data than it has seen (I1)
 	SeenExpiry        // a session brings the expiry told last: a table with an earlier one is in Grace (I1)
 	BuryWaits         // a session's burial waits for its promises and announced deadlines (docs/takeover.md)
 
@@ -75,7 +76,7 @@ var guardNames = []string{
 	"DeadBeforeEvictHold", "ExactUnlock", "AdoptCompares", "ReclaimInGrace", "ReclaimRaises", "Identity", "GraceTakesNothing",
 	"NobodyDiesInGrace", "Clock", "Margin", "FromSend", "ClockAtGrant", "SlotDeadline", "Announced", "LocalDeath", "LookInTime",
 	"StopBeforeDemote", "FrozenTold", "UnservedWaits", "UnservedForswears", "PendingIsHad", "ImportedStay", "StreamGenerations", "VouchesForTable",
-	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "Witness", "WitnessNamed", "WitnessNext", "SeenExpiry", "BuryWaits",
+	"SteppedRemote", "SteppedCallers", "FreedRead", "FreedGranted", "FreedVouched", "FreedAsked", "FrozenVouched", "Witness", "WitnessNamed", "WitnessNext", "WitnessAbove", "SeenExpiry", "BuryWaits",
 	"LockLooksExclusive", "LockLooksShared", "GrantLooksExclusive", "GrantLooksShared", "ImportAll", "DemoteAll", "Downgrades",
 	"Doubt", "Unserved", "EvictDead",
 }

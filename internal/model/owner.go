@@ -61,10 +61,27 @@ func (a *action) look(i uint8) {
 	}
 }
 
+// acquire is with a look at the record, or without: then another node, or a read of many records,
+// has told of its owner and epoch. If the record has another one by now, Acquire is refused.
 func (a *action) acquire(i uint8) {
+	a.acquireAs(i, func(n *state) fallback.Record { return a.witness(n, i, Witness) })
+	if a.Rewinds == 0 {
+		return // the looks would be the same
+	}
+	a.acquireAs(i, func(n *state) fallback.Record {
+		r := a.load(n)
+		told := record{epoch: uint16(r.Epoch), owner: nodeOf(r.Owner)} // and not how many tokens it has given out
+		if a.has(WitnessAbove) && told.behind(n.node[i].seen) {
+			r = a.witness(n, i, Witness)
+		}
+		return r
+	})
+}
+
+func (a *action) acquireAs(i uint8, look func(*state) fallback.Record) {
 	n := a.begin()
 	known := a.was.node[i].seen
-	r := a.witness(n, i, Witness)
+	r := look(n)
 	owner := nodeOf(r.Owner)
 	if r.Grace > 0 || owner == i || owner != none && !a.buried(n, i, owner, DeadBeforeEvictOwner) {
 		return

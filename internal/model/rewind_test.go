@@ -82,6 +82,7 @@ func TestRewinds_Guards(t *testing.T) {
 		{Witness, BackRecord, bounds{}, 6},
 		{WitnessNamed, BackRecord, bounds{}, 11},
 		{WitnessNext, BackRecord, bounds{}, 9},
+		{WitnessAbove, BackRecord, bounds{}, 8},
 		{SeenExpiry, BackSessions, bounds{}, 6},
 	} {
 		t.Run(c.off.String(), func(t *testing.T) {

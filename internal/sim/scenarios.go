@@ -35,6 +35,7 @@ var scenarios = []scenario{
 	{"what was announced has passed by slower clocks", 20, slowClock},                          // rule 6
 	{"a row that a failover lost was not released", 3, rowsLost},                               // I5
 	{"older data under the same identity give out no token again", 4, olderData},               // I2
+	{"a node that takes its partitions notices older data", 8, olderTaken},                     // I1
 	{"a session is not dead by older data", 4, olderSessions},
 	{"two arbiters: two new servers, and common Seeds", 2, twoArbiters{seeds: true}.config},
 	{"two arbiters: a copy of the data", 2, twoArbiters{copied: true}.config},

@@ -15,15 +15,7 @@ import (
 func olderData(i int) Config {
 	return Config{Seed: uint64(i), TTL: 10 * time.Second, History: true, Nodes: 2, Keys: 14, script: func(w *world) {
 		holder, other := w.nodes[0].now, w.nodes[1].now
-		round := func(s *start) bool {
-			for n, key := range w.keys[1:] {
-				if !s.turn(n, key) {
-					return false
-				}
-			}
-			return true
-		}
-		if !round(holder) || !round(other) {
+		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
 			return
 		}
 		at := time.Now()
@@ -34,7 +26,7 @@ func olderData(i int) Config {
 			return
 		}
 		g := w.h.granted(holder, w.keys[0], held, time.Now())
-		if !round(holder) || !round(other) {
+		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
 			return
 		}
 		w.times.run(at.Add(500*time.Millisecond + time.Duration(i)*300*time.Millisecond))
@@ -46,6 +38,38 @@ func olderData(i int) Config {
 			for _, key := range w.keys[1:] {
 				_ = other.tryTurn(key) && holder.tryTurn(key)
 			}
+			time.Sleep(time.Second)
+		}
+		if g.ctx.Err() != nil {
+			w.h.say("what was held is lost: %v", context.Cause(g.ctx))
+		}
+		w.h.releasing(g)
+		_ = held.Unlock()
+	}}
+}
+
+// olderTaken: as olderData, but the next one that asks for anything is a node that takes its
+// partitions.
+func olderTaken(i int) Config {
+	return Config{Seed: uint64(i), TTL: 10 * time.Second, Nodes: 2, Keys: 14, script: func(w *world) {
+		holder, other := w.nodes[i%2].now, w.nodes[1-i%2].now
+		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) { // of all partitions
+			return
+		}
+		old := w.s.Snapshot()
+		held, err := holder.c.TryLock(context.Background(), w.keys[0])
+		if err != nil {
+			w.say("no partition is to be had at the arbiter any more")
+			return
+		}
+		g := w.h.granted(holder, w.keys[0], held, time.Now())
+		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
+			return
+		}
+		w.s.rewind(old)
+		time.Sleep(time.Duration(i+1) * 500 * time.Millisecond)
+		for range 3 * int(w.cfg.TTL/time.Second) { // Grace begins, and ends
+			_ = other.tryTurn(w.keys[0])
 			time.Sleep(time.Second)
 		}
 		if g.ctx.Err() != nil {
@@ -94,6 +118,16 @@ func (s *start) turn(number int, key string) bool {
 		return false
 	}
 	s.use(key, l, called, call.Granted(uint64(l.Fence())), 0, -1, false)
+	return true
+}
+
+// turns locks and unlocks keys, until one is not to be had.
+func (s *start) turns(keys []string) bool {
+	for n, key := range keys {
+		if !s.turn(n, key) {
+			return false
+		}
+	}
 	return true
 }
 

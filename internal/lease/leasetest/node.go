@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/lease"
+	"github.com/holdfast-go/holdfast/peer"
 )
 
 // lock takes the ways of a caller in package coord: the owner's, a lingering hold's, and the long
@@ -286,6 +287,9 @@ func (n *Node) told(args []string) {
 		case "summoned":
 			epoch, _ := strconv.ParseUint(args[1], 10, 32)
 			n.P.Summoned(uint32(epoch), fx)
+		case "given":
+			epoch, _ := strconv.ParseUint(args[2], 10, 32)
+			n.P.Moved(n.ends[args[1]], &peer.Frame{Kind: peer.Moved, Flags: lease.FlagYours, Epoch: uint32(epoch)}, now, fx)
 		case "gap":
 			n.P.Gap(fx)
 		case "reached":

@@ -67,11 +67,15 @@ func (n *Node) failContend(c *call, now time.Time, fx *lease.Effects) {
 	n.P.Settle(c.contender, errNoAnswer, false, now, fx)
 }
 
-// sendAcquire begins to acquire the partition, unless the node has begun to. A record that names
-// the node is looked at instead.
+// sendAcquire begins to acquire the partition, unless the node has begun to. It looks at the
+// record first, unless it has been told of it. A record that names the node is not acquired.
 func (n *Node) sendAcquire(string) *call {
-	if n.dead || n.P.Phase() != lease.Acquiring && !n.P.BeginAcquire() {
+	if n.dead || n.P.Phase() != lease.Acquiring && !n.P.BeginAcquire(fallback.Expect{}) {
 		return nil
+	}
+	if told, ok := n.P.Expected(); ok {
+		n.w.say("%s expects Shared, epoch %d, and does not look", n.Name, told.Epoch)
+		return &call{session: n.session, expect: told}
 	}
 	r := n.w.record.Load(n.w.moment())
 	if r.Owner == n.session.ID {

@@ -210,7 +210,7 @@ func TestEndAcquire_FreeMeanwhile(t *testing.T) {
 		w := after(t, "a b", "a acquire\n owner b")
 		n := w.node("b")
 		n.event(func(now time.Time, fx *lease.Effects) {
-			n.P.BeginAcquire()
+			n.P.BeginAcquire(fallback.Expect{})
 			n.P.InTheWay("a")
 			switch what {
 			case "offered":
