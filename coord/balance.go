@@ -127,8 +127,11 @@ func (x *cluster) agreedWith(l *link, ring uint64) bool {
 // takeable leaves out partitions with an owner that is not known to be dead: one read for many
 // tells. records are of those that need not be looked at again.
 func (x *cluster) takeable(list []*partition) (good []*partition, records map[uint32]fallback.Expect) {
+	if len(list) == 0 {
+		return nil, nil
+	}
 	c := x.c
-	records = make(map[uint32]fallback.Expect)
+	records = make(map[uint32]fallback.Expect, len(list))
 	for chunk := range slices.Chunk(list, readsPerCall) {
 		reads := make([]fallback.Read, len(chunk))
 		for i, p := range chunk {

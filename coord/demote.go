@@ -45,6 +45,9 @@ func (x *giving) end(begun, now time.Time) {
 // give gives partitions back, few at a time, as each has no owner meanwhile, and stops where the
 // arbiter does not take them back. It reports whether one is left.
 func (x *cluster) give(gives *giving, list []*partition, avoid time.Duration) bool {
+	if len(list) == 0 {
+		return false
+	}
 	c := x.c
 	n := max(1, givers/max(1, len(x.ring.View().Live())))
 	var left atomic.Bool

@@ -37,6 +37,9 @@ func (x *patience) wait() time.Duration {
 // makes room for another one, as [patience] says. It returns when each call has ended or has made
 // room; work tells when all have ended.
 func spread[T any](c *Coordinator, work *sync.WaitGroup, list []T, n int, f func(T)) {
+	if len(list) == 0 {
+		return
+	}
 	n = min(n, len(list))
 	room := make(chan struct{}, n)
 	p := newPatience(&c.opts)

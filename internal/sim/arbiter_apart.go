@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -88,8 +89,20 @@ func (n *space) believing(b believes, p uint32) (at fallback.Namespace, old bool
 
 // parted makes a call about many partitions, by the servers that the node believes in.
 func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallback.Namespace, []Q) []A) []A {
-	answers := make([]A, len(all))
+	if len(all) == 0 {
+		return nil
+	}
 	b := n.believes()
+	here := func(these []Q) []A {
+		at, _ := n.believing(b, partition(these[0]))
+		return do(at, these)
+	}
+	answers := make([]A, len(all))
+	first := b.elsewhere(partition(all[0]))
+	if !slices.ContainsFunc(all, func(q Q) bool { return b.elsewhere(partition(q)) != first }) {
+		copy(answers, here(all))
+		return answers
+	}
 	for _, elsewhere := range []bool{false, true} {
 		var these []Q
 		var where []int
@@ -101,8 +114,7 @@ func parted[Q, A any](n *space, all []Q, partition func(Q) uint32, do func(fallb
 		if len(these) == 0 {
 			continue
 		}
-		at, _ := n.believing(b, partition(these[0]))
-		for i, a := range do(at, these) { // none, of releases: all were executed
+		for i, a := range here(these) { // none, of releases: all were executed
 			answers[where[i]] = a
 		}
 	}

@@ -10,6 +10,9 @@ import (
 
 // each makes a call about many partitions. Some of them may be out of reach.
 func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) uint32, failed func(error) A, do func(context.Context, []Q) []A) []A {
+	if !slices.ContainsFunc(all, func(q Q) bool { return c.away(partition(q)) }) {
+		return nearby(c, ctx, slices.Clone(all), failed, do)
+	}
 	answers := slices.Repeat([]A{failed(errLost)}, len(all))
 	var near []Q
 	var where []int
@@ -18,21 +21,25 @@ func each[Q, A any](c *client, ctx context.Context, all []Q, partition func(Q) u
 			near, where = append(near, q), append(where, i)
 		}
 	}
-	got, err := through(c, ctx, func(ctx context.Context) ([]A, error) { return do(ctx, near), nil })
-	for i, at := range where {
-		switch {
-		case err != nil:
-			answers[at] = failed(err)
-		case len(got) == 0: // of releases: all were executed
-			answers[at] = *new(A)
-		default:
-			answers[at] = got[i]
-		}
+	for i, a := range nearby(c, ctx, near, failed, do) {
+		answers[where[i]] = a
 	}
 	if len(near) < len(all) {
 		_ = c.nothing(ctx)
 	}
 	return answers
+}
+
+// nearby is each where all partitions can be reached.
+func nearby[Q, A any](c *client, ctx context.Context, all []Q, failed func(error) A, do func(context.Context, []Q) []A) []A {
+	got, err := through(c, ctx, func(ctx context.Context) ([]A, error) { return do(ctx, all), nil })
+	switch {
+	case err != nil:
+		return slices.Repeat([]A{failed(err)}, len(all))
+	case len(got) == 0: // of releases: all were executed
+		return make([]A, len(all))
+	}
+	return got
 }
 
 func (n *space) Restore(ctx context.Context, claims []fallback.Claims) []fallback.Restored {
