@@ -26,8 +26,8 @@ func (p *partition) acquireOwnership() {
 	}
 }
 
-// tryAcquire makes the calls: one, if the record is as this node was told. It begins with a look,
-// which ends, where the arbiter does not answer.
+// tryAcquire makes the calls: one, if the record is as this node was told. Where the arbiter does
+// not answer it looks first, as a look ends.
 func (p *partition) tryAcquire(s *session) {
 	c := p.c
 	p.mu.Lock()

@@ -8,6 +8,9 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
+// TakenWithin is how long a node waits until the next owner has taken a partition.
+const TakenWithin = takenWithin
+
 // Store is the ShareStore that Share uses by default.
 func Store(c *Coordinator) (ShareStore, error) { return c.Results() }
 

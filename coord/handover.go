@@ -51,7 +51,7 @@ func (x *handovers) taken(p uint32, l *link) {
 	delete(x.slow, l)
 	if h := x.all[p]; h != nil && h.to == l {
 		close(h.done)
-		h.to = nil
+		delete(x.all, p)
 	}
 }
 
@@ -63,19 +63,22 @@ func (x *handovers) awaits(h *handover) bool {
 }
 
 // end forgets a partition. late tells that the next owner did not say so in time.
-func (x *handovers) end(p uint32, late bool) {
+func (x *handovers) end(p uint32, h *handover, late bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if l := x.all[p].to; late && l != nil {
-		maps.DeleteFunc(x.slow, func(l *link, _ bool) bool { return l.Down() })
-		x.slow[l] = true
+	if x.all[p] != h {
+		return // it was taken, and may be given once more by now
 	}
 	delete(x.all, p)
+	if late {
+		maps.DeleteFunc(x.slow, func(l *link, _ bool) bool { return l.Down() })
+		x.slow[h.to] = true
+	}
 }
 
-// takenWithin is how long a node waits for the next owner's word: for longer than it takes as a
-// rule.
-const takenWithin = 50 * time.Millisecond
+// takenWithin is how long a node waits for the next owner's word: for longer than a busy machine
+// takes. An older node never says it.
+const takenWithin = 200 * time.Millisecond
 
 // handOver calls demote, of one of this node's partitions, and waits until the next owner has it,
 // or ctx has ended: for a moment at most. It does not wait for a node that was late the last time.
@@ -86,7 +89,7 @@ func (x *cluster) handOver(ctx context.Context, p *partition, demote func()) {
 		return
 	}
 	late := false
-	defer func() { x.self.handovers.end(p.Number(), late) }() // also if a trace function ends the goroutine
+	defer func() { x.self.handovers.end(p.Number(), h, late) }() // also if a trace function ends the goroutine
 	demote()
 	if !x.self.handovers.awaits(h) {
 		return

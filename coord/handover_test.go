@@ -59,8 +59,8 @@ func TestHandOver(t *testing.T) {
 				defer next.down.Store(false)
 				h := handovers.begin(0)
 				handovers.told(0, other)
-				handovers.end(0, true)
-				if len(handovers.slow) != 1 || !handovers.slow[other] || h.to != other {
+				handovers.end(0, h, true)
+				if len(handovers.slow) != 1 || !handovers.slow[other] {
 					t.Error("streams that have ended are kept:", handovers.slow)
 				}
 			})
@@ -68,18 +68,28 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// Two goroutines may give a partition, but one of them does.
+// One of two goroutines that give a partition waits. And a partition may come back, and be given
+// again, before the former hand-over has ended.
 func TestHandOver_Twice(t *testing.T) {
-	x, p := new(cluster), new(partition)
-	l := new(link)
+	x, p, l := new(cluster), new(partition), new(link)
+	handovers := &x.self.handovers
+	given := func() {
+		handovers.told(p.Number(), l)
+		handovers.taken(p.Number(), l)
+		handovers.taken(p.Number(), l)
+	}
+	again := 0
 	x.handOver(t.Context(), p, func() {
-		x.handOver(t.Context(), p, func() {})
-		x.self.handovers.told(p.Number(), l)
-		x.self.handovers.taken(p.Number(), l)
-		x.self.handovers.taken(p.Number(), l)
+		x.handOver(t.Context(), p, func() { again++ })
+		given()
+		x.handOver(t.Context(), p, func() {
+			again++
+			given()
+		})
+		given()
 	})
-	if len(x.self.handovers.all) > 0 {
-		t.Error("it is under way for ever")
+	if again != 2 || len(handovers.all) > 0 {
+		t.Errorf("%d times, and it is under way for ever: %v", again, handovers.all)
 	}
 }
 

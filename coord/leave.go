@@ -133,7 +133,11 @@ func (x *cluster) giveBackAll(ctx context.Context) (failed int, why string) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*x.c.opts.CallTimeout, cancel) })()
 	// It does not wait for the next owners for long: it may have many partitions, or these be slow.
-	paced, end := context.WithTimeout(ctx, x.c.opts.CallTimeout)
+	wait := x.c.opts.CallTimeout
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/4)
+	}
+	paced, end := context.WithTimeout(ctx, wait)
 	defer end()
 	x.each(mine, leavers/2, func(p *partition) {
 		if paced.Err() == nil {

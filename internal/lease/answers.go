@@ -146,7 +146,9 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 				p.meets(l)
 				p.moving.expect, p.moving.giver = fallback.Expect{Epoch: f.Epoch}, l
 			}
-			p.take(now)
+			if !p.take(now) {
+				p.moving.expect = fallback.Expect{} // it is of this moment
+			}
 		}
 		return
 	}

@@ -145,6 +145,44 @@ func TestEnter_TheTokensOfAnEpochRunOut(t *testing.T) {
 	}
 }
 
+// A record that this node was told of needs no look if it cannot be of older data than it has seen,
+// as [fallback.Partition.Witness] would find.
+func TestExpected(t *testing.T) {
+	for _, c := range []struct {
+		seen fallback.Token
+		told fallback.Expect
+		want bool
+	}{
+		{fallback.MakeToken(100, 0), fallback.Expect{}, false},
+		{0, fallback.Expect{Epoch: 1}, true},
+		{fallback.MakeToken(100, 0), fallback.Expect{Epoch: 99}, false},
+		{fallback.MakeToken(100, 0), fallback.Expect{Epoch: 100}, true},
+		{fallback.MakeToken(100, 1), fallback.Expect{Epoch: 100}, false},
+		{fallback.MakeToken(100, 1), fallback.Expect{Epoch: 101}, true},
+		{fallback.MakeToken(100, 1), fallback.Expect{Epoch: 100, Owner: "other", OwnerDead: true}, true}, // its tokens are not in the record
+		{fallback.MakeToken(100, 0), fallback.Expect{Epoch: 99, Owner: "other", OwnerDead: true}, false},
+	} {
+		p := partition()
+		p.tokens.seen = c.seen
+		if !p.BeginAcquire(c.told) {
+			t.Fatal("it is not idle")
+		}
+		if x, ok := p.Expected(); ok != c.want || ok && x != c.told {
+			t.Errorf("seen %v, told %v: expects %v, %v", c.seen, c.told, x, ok)
+		}
+		if _, again := p.Expected(); again {
+			t.Error("twice")
+		}
+		if c.told.Epoch == 0 {
+			continue
+		}
+		record := fallback.Partition{Server: "s", Epoch: c.told.Epoch, Owner: c.told.Owner}
+		if r := record.Witness(fallback.Moment{Server: "s", Now: 1, Grace: 1000}, c.seen); c.want != (r.Grace == 0) {
+			t.Errorf("seen %v, told %v: a look finds Grace %v", c.seen, c.told, r.Grace)
+		}
+	}
+}
+
 func TestForswear_NotWhatIsServed(t *testing.T) {
 	p := serving(t)
 	if p.Forswear(100) || p.MayForswear(false, start) {
