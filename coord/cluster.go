@@ -40,7 +40,7 @@ type selfNode struct {
 	leaving   atomic.Bool
 	observing *observing  // nil: this is a node
 	draining  atomic.Bool // this node gives its partitions away, and takes none
-	handovers handovers
+	handovers handovers   // of partitions, to other nodes
 }
 
 // streamBook lists the streams to other nodes.

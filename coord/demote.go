@@ -132,16 +132,15 @@ func (p *partition) demoteFrozen(ctx context.Context, x lease.Frozen, more func(
 // come.
 func (p *partition) endDemote(x lease.Frozen, d fallback.Demotion, sent time.Time) {
 	var a after
-	demoted := d.Verdict == fallback.Granted
+	demoted, since := d.Verdict == fallback.Granted, uint32(0)
+	if demoted {
+		since = d.Record.Epoch
+	}
 	now := p.lock()
 	p.EndDemote(x, demoted, d.Verdict == fallback.Stale, sent, now, &a.Effects)
 	p.unlock(&a)
 	a.do(p.c)
 	p.c.cluster.adoptNow()
-	since := d.Record.Epoch
-	if !demoted {
-		since = 0
-	}
 	p.c.cluster.yours(p.Number(), since)
 }
 

@@ -38,7 +38,7 @@ func (p *Partition) take(now time.Time) bool {
 // Take is take for a contender that was told to.
 func (p *Partition) Take(now time.Time) { p.take(now) }
 
-// BeginAcquire begins to acquire the partition for the balance, which has read the record. It
+// BeginAcquire begins to acquire the partition for the balance, which may have read the record. It
 // reports whether the calls are to be made.
 func (p *Partition) BeginAcquire(read fallback.Expect) bool {
 	if !p.idle() || p.closing.ending != Open {

@@ -134,11 +134,11 @@ func (p *Partition) refused(k *Key, l Link, f *peer.Frame, now time.Time, fx *Ef
 // Or this node should own it.
 func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	if f.Flags == FlagYours || f.Flags == FlagLeft {
-		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
 		if p.own != nil && p.own.epoch > f.Epoch && f.Epoch > 0 { // it was quicker
 			p.send(l, peer.Moved, "", fallback.Identity{}).Flags = FlagTaken
 			return
 		}
+		// A node that leaves is ahead of this one's ring, which has that node as the owner yet.
 		to := p.cfg.View.Route(p.number)
 		if p.own == nil && (to.Mine || f.Flags == FlagLeft && to.Link == l) {
 			p.mayAcquire()
@@ -147,7 +147,7 @@ func (p *Partition) Moved(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 				p.moving.expect, p.moving.giver = fallback.Expect{Epoch: f.Epoch}, l
 			}
 			if !p.take(now) {
-				p.moving.expect = fallback.Expect{} // it is of this moment
+				p.moving.expect, p.moving.giver = fallback.Expect{}, nil // they are of this moment
 			}
 		}
 		return

@@ -20,13 +20,8 @@ func olderData(i int) Config {
 		}
 		at := time.Now()
 		w.inject(Fault{Kind: rewind, Late: 500 * time.Millisecond})
-		held, err := holder.c.TryLock(context.Background(), w.keys[0])
-		if err != nil {
-			w.say("no partition is to be had at the arbiter any more")
-			return
-		}
-		g := w.h.granted(holder, w.keys[0], held, time.Now())
-		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
+		g, held := w.seenLater(holder, other)
+		if g == nil {
 			return
 		}
 		w.times.run(at.Add(500*time.Millisecond + time.Duration(i)*300*time.Millisecond))
@@ -40,11 +35,7 @@ func olderData(i int) Config {
 			}
 			time.Sleep(time.Second)
 		}
-		if g.ctx.Err() != nil {
-			w.h.say("what was held is lost: %v", context.Cause(g.ctx))
-		}
-		w.h.releasing(g)
-		_ = held.Unlock()
+		w.stillHeld(g, held)
 	}}
 }
 
@@ -57,13 +48,8 @@ func olderTaken(i int) Config {
 			return
 		}
 		old := w.s.Snapshot()
-		held, err := holder.c.TryLock(context.Background(), w.keys[0])
-		if err != nil {
-			w.say("no partition is to be had at the arbiter any more")
-			return
-		}
-		g := w.h.granted(holder, w.keys[0], held, time.Now())
-		if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
+		g, held := w.seenLater(holder, other)
+		if g == nil {
 			return
 		}
 		w.s.rewind(old)
@@ -72,12 +58,32 @@ func olderTaken(i int) Config {
 			_ = other.tryTurn(w.keys[0])
 			time.Sleep(time.Second)
 		}
-		if g.ctx.Err() != nil {
-			w.h.say("what was held is lost: %v", context.Cause(g.ctx))
-		}
-		w.h.releasing(g)
-		_ = held.Unlock()
+		w.stillHeld(g, held)
 	}}
+}
+
+// seenLater: holder locks a key at the arbiter, and both nodes see later tokens of each partition. g
+// is nil if that is not to be had.
+func (w *world) seenLater(holder, other *start) (g *grant, held coord.Lock) {
+	held, err := holder.c.TryLock(context.Background(), w.keys[0])
+	if err != nil {
+		w.say("no partition is to be had at the arbiter any more")
+		return nil, held
+	}
+	g = w.h.granted(holder, w.keys[0], held, time.Now())
+	if !holder.turns(w.keys[1:]) || !other.turns(w.keys[1:]) {
+		return nil, held
+	}
+	return g, held
+}
+
+// stillHeld says so if a lock was lost, and unlocks it.
+func (w *world) stillHeld(g *grant, held coord.Lock) {
+	if g.ctx.Err() != nil {
+		w.h.say("what was held is lost: %v", context.Cause(g.ctx))
+	}
+	w.h.releasing(g)
+	_ = held.Unlock()
 }
 
 // olderSessions: the table of sessions is older than the session of a holder. The others want its
@@ -100,11 +106,7 @@ func olderSessions(i int) Config {
 		for begin := time.Now(); time.Since(begin) < 40*time.Second; time.Sleep(50 * time.Millisecond) {
 			_ = w.nodes[0].now.tryTurn(w.keys[0])
 		}
-		if g.ctx.Err() != nil {
-			w.h.say("what was held is lost: %v", context.Cause(g.ctx))
-		}
-		w.h.releasing(g)
-		_ = held.Unlock()
+		w.stillHeld(g, held)
 	}}
 }
 
