@@ -11,8 +11,9 @@ import (
 
 // ending is what a session knows of the reasons for its end, for the log.
 type ending struct {
-	due     atomic.Int64          // when watch looks next, after Coordinator.began; 0: it is looking
+	due     atomic.Int64          // when watch was to look next, or since when it has looked, after Coordinator.began
 	stood   atomic.Int64          // by how long watch was late since the last renewal that was answered, at most
+	woke    atomic.Int64          // when stood last grew, after Coordinator.began
 	failure atomic.Pointer[error] // of the last renewal; nil if that was answered
 }
 
@@ -22,23 +23,25 @@ func (e *ending) sleeps(until lease.Moment) { e.due.Store(int64(until)) }
 // wakes notes by how long watch is late. A process that stands still is late by less: watch may
 // have had to sleep for a part of that time.
 func (e *ending) wakes(now lease.Moment) {
-	e.stood.Store(int64(e.late(now)))
-	e.due.Store(0)
+	if late := int64(e.late(now)); late > e.stood.Load() {
+		e.woke.Store(int64(now)) // before stood, which renewed clears
+		e.stood.Store(late)
+	}
+	e.due.Store(int64(now))
 }
 
 // late returns the longest delay of watch, the present one included.
 func (e *ending) late(now lease.Moment) time.Duration {
 	due := lease.Moment(e.due.Load()) // before stood, which wakes stores first
-	late := time.Duration(e.stood.Load())
-	if due > 0 {
-		late = max(late, now-due)
-	}
-	return late
+	return max(time.Duration(e.stood.Load()), now-due)
 }
 
-// renewed notes that a renewal was answered.
-func (e *ending) renewed() {
-	e.stood.Store(0)
+// renewed notes that a renewal was answered that was sent then. If this process has stood still
+// since, the session may end of that all the same.
+func (e *ending) renewed(sent lease.Moment) {
+	if sent > lease.Moment(e.woke.Load()) {
+		e.stood.Store(0)
+	}
 	e.failure.Store(nil)
 }
 

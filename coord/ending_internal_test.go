@@ -17,7 +17,7 @@ func TestBecause(t *testing.T) {
 		late    time.Duration // of watch
 		stepped int64         // seconds of the wall clock
 		failure error
-		renewed bool // a renewal was answered since
+		renewed time.Duration // a renewal was answered that was sent so long ago, and watch has woken
 		want    string
 	}{
 		"stood still":    {late: 12600 * time.Millisecond, want: "this process stood still, for 12.6s or more"},
@@ -25,7 +25,8 @@ func TestBecause(t *testing.T) {
 		"stepped":        {stepped: 3600, want: "its clock stepped forward by 1h0m0s, or its machine was suspended"},
 		"failed":         {failure: refused, want: "the arbiter has not answered for 9s, at last: connection refused"},
 		"two of them":    {late: 3 * time.Second, failure: refused, want: "this process stood still, for 3s or more; the arbiter has not answered for 9s, at last: connection refused"},
-		"long ago":       {late: 12 * time.Second, failure: refused, renewed: true, want: "the arbiter did not answer, or this process stood still, or its clock stepped forward"},
+		"long ago":       {late: 12 * time.Second, failure: refused, renewed: -time.Millisecond, want: "the arbiter did not answer, or this process stood still, or its clock stepped forward"},
+		"on its way":     {late: 12 * time.Second, failure: refused, renewed: 13 * time.Second, want: "this process stood still, for 12s or more"},
 	} {
 		now := time.Now()
 		c := &Coordinator{opts: Options{RenewEvery: 2500 * time.Millisecond}, began: now.Add(-time.Hour)}
@@ -33,15 +34,13 @@ func TestBecause(t *testing.T) {
 		if x.stepped > 0 {
 			s.Extend(earlierByWall(now.Add(9*time.Second), x.stepped))
 		}
-		if x.late > 0 {
-			s.ending.sleeps(c.at(now.Add(-x.late)))
-		}
+		s.ending.sleeps(c.at(now.Add(-x.late)))
 		if x.failure != nil {
 			s.ending.failure.Store(&x.failure)
 		}
-		if x.renewed {
+		if x.renewed != 0 {
 			s.ending.wakes(c.at(now))
-			s.leased(now)
+			s.ending.renewed(c.at(now.Add(-x.renewed)))
 		}
 		err := c.because(errExpired, s, now.Add(-9*time.Second))
 		if got := strings.TrimPrefix(err.Error(), errExpired.Error()+": "); got != x.want || !errors.Is(err, errExpired) {

@@ -75,6 +75,7 @@ func (c *Coordinator) renew(ctx context.Context, s *session) error {
 			if !r.sent.Before(wanted) {
 				wanted = time.Time{}
 			}
+			s.ending.renewed(c.at(r.sent))
 			s.leased(r.sent.Add(c.opts.lease()))
 			s.guarded.recorded(r.Renewal, r.sent)
 			s.rounds.heard(r.Round)

@@ -73,6 +73,7 @@ func (c *Coordinator) openSession(ctx context.Context) (*session, error) {
 	s.seen.told(r.Expiry, sent, c.now())
 	s.rounds.opened(r.Round)
 	c.seen(r, "")
+	s.ending.sleeps(c.moment()) // until watch begins, it is late
 	s.leased(until)
 	if c.cluster != nil {
 		c.cluster.session(s.ID) // before anything is asked for in its name
@@ -238,7 +239,6 @@ func (c *Coordinator) seen(r fallback.Renewal, data string) {
 
 // leased notes that the arbiter has acknowledged the session until a time.
 func (s *session) leased(until time.Time) {
-	s.ending.renewed()
 	if s.guarded != nil {
 		s.guarded.leased(until)
 		return
