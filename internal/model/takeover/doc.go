@@ -3,6 +3,7 @@
 //
 //   - guardians.go: promises, votes and burials, with clocks that run at different rates, changes of the set of guardians,
 //     failovers of the arbiter, guardians that restart.
+//   - endings.go: an early burial, once a session's process has ended.
 //   - grace.go: an early end of Grace.
 //   - rounds.go: rounds, the way to such an end.
 //   - tokens.go: epochs over failovers, where Grace ends early.
