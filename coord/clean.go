@@ -223,7 +223,7 @@ func (c *Coordinator) cleanWaiting(ctx context.Context, these []uint32, rows []m
 	}
 	call, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	sent := c.now()
-	alive, err := c.remote.ns.List(call) // after the queues: sessions that wait there were opened before
+	all, err := c.remote.ns.List(call) // after the queues: sessions that wait there were opened before
 	cancel()
 	c.called(OpList, sent, err)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *Coordinator) cleanWaiting(ctx context.Context, these []uint32, rows []m
 	var left []fallback.Release
 	dead := make(map[string]bool)
 	for _, r := range waiting {
-		if _, ok := alive[r.Identity.Session]; ok {
+		if _, ok := all.Sessions[r.Identity.Session]; ok {
 			continue
 		}
 		gone, known := dead[r.Identity.Session]
@@ -300,9 +300,9 @@ func (c *Coordinator) listed(ctx context.Context, rows []map[string]fallback.Row
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	sent := c.now()
-	alive, err = c.remote.ns.List(ctx)
+	l, err := c.remote.ns.List(ctx)
 	c.called(OpList, sent, err)
-	return alive, err
+	return l.Sessions, err
 }
 
 // isDead asks the arbiter, and reports false where it does not answer.

@@ -166,8 +166,8 @@ func (n *faultySpace) Bury(ctx context.Context, id string, version uint32, voter
 	})
 }
 
-func (n *faultySpace) List(ctx context.Context) (map[string]string, error) {
-	return through(n, ctx, "list", func(ctx context.Context) (map[string]string, error) { return n.Namespace.List(ctx) })
+func (n *faultySpace) List(ctx context.Context) (fallback.Listing, error) {
+	return through(n, ctx, "list", func(ctx context.Context) (fallback.Listing, error) { return n.Namespace.List(ctx) })
 }
 
 func (n *faultySpace) Load(ctx context.Context, p uint32) (fallback.Record, error) {

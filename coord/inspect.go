@@ -245,8 +245,8 @@ func (c *Coordinator) list(ctx context.Context) (map[string]card, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the sessions could not be listed: %w", ErrUnavailable, err)
 	}
-	cards := make(map[string]card, len(all))
-	for session, text := range all {
+	cards := make(map[string]card, len(all.Sessions))
+	for session, text := range all.Sessions {
 		if k := decodeCard(text); !isObserver(k.Node) {
 			cards[session] = k
 		}

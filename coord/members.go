@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfast-go/holdfast/fallback"
 	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/unfound"
 	"github.com/holdfast-go/holdfast/peer"
@@ -108,7 +109,7 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.CallTimeout)
 	defer cancel()
 	start := c.now()
-	var all map[string]string
+	var all fallback.Listing
 	ns, err := c.space(ctx)
 	if err == nil {
 		all, err = ns.List(ctx)
@@ -120,7 +121,7 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	var ends []context.CancelCauseFunc
 	if err == nil {
 		m.done = this
-		gossip, missed, ends = m.list(all, start)
+		gossip, missed, ends = m.list(all.Sessions, start)
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})

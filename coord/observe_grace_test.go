@@ -315,5 +315,5 @@ func sessions(t *testing.T, a fallback.Arbiter) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(all)
+	return len(all.Sessions)
 }

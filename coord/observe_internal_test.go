@@ -295,7 +295,7 @@ type listedSpace struct {
 	lists *atomic.Int32
 }
 
-func (n listedSpace) List(ctx context.Context) (map[string]string, error) {
+func (n listedSpace) List(ctx context.Context) (fallback.Listing, error) {
 	n.lists.Add(1)
 	return n.Namespace.List(ctx)
 }

@@ -60,6 +60,6 @@ func TestObserve_WithoutResults(t *testing.T) {
 	}
 	await.Until(t, "the observer is not listed any more", func() bool {
 		all, err := ns.List(t.Context())
-		return err == nil && len(all) == 1
+		return err == nil && len(all.Sessions) == 1
 	})
 }

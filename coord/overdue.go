@@ -111,7 +111,7 @@ func (c *Coordinator) processes() map[string]string {
 	start := c.now()
 	all, err := (*ns).List(ctx)
 	c.called(OpList, start, err)
-	for session, info := range all {
+	for session, info := range all.Sessions {
 		if k := decodeCard(info); k.Name != "" {
 			names[session] = k.Name
 		}

@@ -33,7 +33,7 @@ func TestTableOfSessions_BytesOfASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := c.Stats().Session
-	card, err := url.ParseQuery(all[id])
+	card, err := url.ParseQuery(all.Sessions[id])
 	if err != nil {
 		t.Fatal(err)
 	}

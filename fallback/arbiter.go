@@ -168,7 +168,8 @@ type SessionStore interface {
 
 	// List returns the sessions that have not expired, each with its Info. In Grace it also returns
 	// those that expired less than [Settings.Grace] before Grace began: their nodes may be alive.
-	List(ctx context.Context) (map[string]string, error)
+	// Others may be missing then, so the answer says so, in the same step.
+	List(ctx context.Context) (Listing, error)
 
 	// Rotate makes a new secret the first of the namespace's. Two earlier ones are kept.
 	Rotate(ctx context.Context) error
@@ -230,6 +231,15 @@ type Renewal struct {
 	Expiry int64
 
 	Round Round // of the table, if Alive, in a Namespace that is a [Rounder]
+}
+
+// Listing is the answer to List.
+type Listing struct {
+	Sessions map[string]string // the Info of each session
+
+	// Grace is what is left of the session table's Grace, 0 outside. A table that is lost is in
+	// Grace, for it is about to be.
+	Grace time.Duration
 }
 
 // Liveness is the answer to Dead.

@@ -128,7 +128,7 @@ func TestBury_IsNoLostData(t *testing.T) {
 	want(t, "Renew", r.renew("a"), fallback.Renewal{Server: "A"})
 	r.now.Server = "B"
 	want(t, "alive by Renew in Grace", r.renew("a").Alive, false)
-	want(t, "listed", len(r.List(r.now)), 1)
+	want(t, "listed", len(r.List(r.now).Sessions), 1)
 	r.pass(quiet)
 	r.open("c")
 	_, kept := r.Members["a"]

@@ -256,9 +256,9 @@ func (n *memory) Dead(ctx context.Context, id string, by Stamp) (l Liveness, err
 	return l, err
 }
 
-func (n *memory) List(ctx context.Context) (all map[string]string, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { all = s.List(m) })
-	return all, err
+func (n *memory) List(ctx context.Context) (l Listing, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { l = s.List(m) })
+	return l, err
 }
 
 func (n *memory) Rotate(ctx context.Context) error {

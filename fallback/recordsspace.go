@@ -100,9 +100,12 @@ func (n *recordsSpace) Dead(ctx context.Context, id string, by Stamp) (l Livenes
 	return l, nil
 }
 
-func (n *recordsSpace) List(ctx context.Context) (all map[string]string, err error) {
-	err = n.onSessions(ctx, func(m Moment, s *Sessions) { all = s.List(m) })
-	return all, err
+func (n *recordsSpace) List(ctx context.Context) (l Listing, err error) {
+	err = n.onSessions(ctx, func(m Moment, s *Sessions) { l = s.List(m) })
+	if err != nil {
+		return Listing{}, err
+	}
+	return l, nil
 }
 
 func (n *recordsSpace) Rotate(ctx context.Context) error {

@@ -222,11 +222,11 @@ func (s *Sessions) sweep(m Moment) {
 	})
 }
 
-// List is [SessionStore.List].
-func (s *Sessions) List(m Moment) map[string]string {
+// List is [SessionStore.List]. A lost table is in Grace, for it is about to be.
+func (s *Sessions) List(m Moment) Listing {
 	all := make(map[string]string)
 	if !s.enter(m) {
-		return all
+		return Listing{all, time.Duration(m.Grace) * time.Millisecond}
 	}
 	if s.GraceEnd == 0 {
 		s.sweep(m)
@@ -236,7 +236,7 @@ func (s *Sessions) List(m Moment) map[string]string {
 			all[id] = x.Info
 		}
 	}
-	return all
+	return Listing{all, s.grace(m)}
 }
 
 // CloseSession is [SessionStore.CloseSession].

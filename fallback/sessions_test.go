@@ -125,9 +125,11 @@ func TestNobodyIsDeadInGrace(t *testing.T) {
 		for _, session := range []string{"alive", "expires", "nobody"} {
 			want(t, "Dead of "+session, r.dead(session), fallback.Liveness{Grace: quiet - step})
 		}
+		want(t, "Grace by List", r.List(r.now).Grace, quiet-step)
 	}
 	want(t, "Renew", r.renew("alive"), fallback.Renewal{Alive: true, Server: "B", Grace: time.Millisecond, Sessions: 2})
 	r.pass(time.Millisecond)
+	want(t, "Grace by List after Grace", r.List(r.now).Grace, 0)
 	want(t, "Dead after Grace, of who renewed", r.dead("alive"), fallback.Liveness{Left: ttl*time.Millisecond - time.Millisecond})
 	want(t, "Dead after Grace, of who did not", r.dead("expires"), isDead)
 	want(t, "Dead after Grace, of nobody", r.dead("nobody"), isDead)
@@ -156,6 +158,7 @@ func TestEveryOperationOnSessionsNoticesAnotherServer(t *testing.T) {
 		"Open again":   func(r *registry) { r.open("a") },
 		"Renew":        func(r *registry) { r.renew("a") },
 		"Dead":         func(r *registry) { r.dead("a") },
+		"List":         func(r *registry) { r.List(r.now) },
 		"CloseSession": func(r *registry) { r.CloseSession(r.now, "x") },
 		"Mark":         func(r *registry) { r.Mark(r.now, "", 0) },
 	} {
@@ -205,6 +208,7 @@ func TestTableThatIsLost(t *testing.T) {
 		t.Errorf("Renew: got %+v, %t, want that the table is lost", a, ok)
 	}
 	want(t, "Dead, for Grace is about to begin", r.dead("a"), fallback.Liveness{Grace: quiet})
+	want(t, "List, likewise", r.List(r.now), fallback.Listing{Sessions: map[string]string{}, Grace: quiet})
 	r.CloseSession(r.now, "a")
 	want(t, "table", *r.Sessions, fallback.Sessions{})
 }
@@ -241,12 +245,12 @@ func TestListInGraceLeavesOutTheLongExpired(t *testing.T) {
 	r.open("just within")
 	r.pass(ttl*time.Millisecond + quiet - 10*time.Millisecond)
 	r.now.Server = "B"
-	if all := r.List(r.now); len(all) != 1 || all["just within"] == "" {
-		t.Errorf("listed: %v", all)
+	if l := r.List(r.now); len(l.Sessions) != 1 || l.Sessions["just within"] == "" || l.Grace != quiet {
+		t.Errorf("listed: %v", l)
 	}
 	want(t, "members", len(r.Members), 2)
 	r.renew("long expired")
-	want(t, "listed, once it has renewed", len(r.List(r.now)), 2)
+	want(t, "listed, once it has renewed", len(r.List(r.now).Sessions), 2)
 }
 
 func TestListSweeps(t *testing.T) {
@@ -255,13 +259,13 @@ func TestListSweeps(t *testing.T) {
 	r.pass(ttl * time.Millisecond / 2)
 	r.open("alive")
 	r.pass(ttl * time.Millisecond / 2)
-	if all := r.List(r.now); len(all) != 1 || all["alive"] != "addr of alive" || len(r.Members) != 1 {
-		t.Errorf("%v, %d are left", all, len(r.Members))
+	if l := r.List(r.now); len(l.Sessions) != 1 || l.Sessions["alive"] != "addr of alive" || l.Grace != 0 || len(r.Members) != 1 {
+		t.Errorf("%v, %d are left", l, len(r.Members))
 	}
 	r.pass(ttl * time.Millisecond)
 	r.now.Server = "B"
-	if all := r.List(r.now); len(all) != 1 {
-		t.Errorf("in Grace nobody is dead: %v", all)
+	if l := r.List(r.now); len(l.Sessions) != 1 || l.Grace != quiet {
+		t.Errorf("in Grace nobody is dead: %v", l)
 	}
 }
 

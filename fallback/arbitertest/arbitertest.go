@@ -389,6 +389,11 @@ func (s *space) dead(session string) fallback.Liveness {
 	return must(s.Dead(s.ctx, session, fallback.Stamp{}))(s)
 }
 
+func (s *space) list() fallback.Listing {
+	s.t.Helper()
+	return must(s.List(s.ctx))(s)
+}
+
 func (s *space) open(session string, ttl time.Duration) fallback.Renewal {
 	s.t.Helper()
 	return must(s.Open(s.ctx, session, fallback.Registration{TTL: ttl, Info: "addr of " + session}))(s)

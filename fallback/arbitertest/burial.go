@@ -42,7 +42,7 @@ func buried(s *space) {
 	want(s, "buried by strangers", s.bury("alice", 4, "g1", "x", "y"), false)
 	want(s, "buried by one guardian twice", s.bury("alice", 4, "g1", "g1"), false)
 	want(s, "buried for another version", s.bury("alice", 3, "g1", "g2", "g3"), false)
-	want(s, "published", must(s.List(s.ctx))(s)["alice"], "addr of alice")
+	want(s, "published", s.list().Sessions["alice"], "addr of alice")
 	for range 2 { // a repetition is no error
 		want(s, "buried by two of three", s.bury("alice", 4, "g3", "g1"), true)
 		want(s, "Dead", s.dead("alice"), fallback.Liveness{Dead: true})

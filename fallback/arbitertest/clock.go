@@ -27,8 +27,10 @@ func outlivesSteps(s *space, server Server) {
 			if l.Dead || l.Grace != 0 {
 				s.t.Errorf("Dead after a step by %v: got %+v, want alive", by, l)
 			}
-			_, listed := must(n.List(s.ctx))(s)["alice"]
+			all := must(n.List(s.ctx))(s)
+			_, listed := all.Sessions["alice"]
 			want(s, "listed", listed, true)
+			want(s, "Grace by List", all.Grace, 0)
 		}
 		want(s, "alive by Renew", s.renew("alice", 2*patience).Alive, true)
 	}
@@ -51,6 +53,7 @@ func graceOutlivesSteps(s *space, server Server) {
 		want(s, "Acquire", s.acquire("alice", fallback.Expect{Epoch: s.load().Epoch}).Verdict, fallback.InGrace)
 		inGrace(s, "Load", s.load().Grace)
 		inGrace(s, "Dead", s.dead("bob").Grace)
+		inGrace(s, "List", s.list().Grace)
 		inGrace(s, "Renew", s.renew("alice", time.Hour).Grace)
 		for _, state := range must(verify(s.ctx, s, []fallback.Read{{Partition: 1}, {Partition: 2}}))(s) { // which may be one operation
 			inGrace(s, "Verify", state.Record.Grace)
@@ -67,6 +70,7 @@ func graceEndsAfterStep(s *space, server Server) {
 	server.Step(-time.Hour)
 	eventually(s, "Grace of the partition ends", func() bool { return s.try(id("alice", 1), "k").Verdict == fallback.Granted })
 	eventually(s, "Grace of the sessions ends", func() bool { return s.dead("bob").Dead })
+	want(s, "Grace by List", s.list().Grace, 0)
 }
 
 func tokensRiseOverSteps(s *space, server Server) {

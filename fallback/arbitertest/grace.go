@@ -12,6 +12,7 @@ var graceTests = []graceTest{
 	{"in Grace what the server still has stays as it is", time.Hour, staysAsItIs},
 	{"in Grace a hold can be released", time.Hour, releasedInGrace},
 	{"in Grace nobody is dead", time.Hour, nobodyDead},
+	{"in Grace a list says so, which may lack sessions", time.Hour, listInGrace},
 	{"in Grace Renew recreates a session", time.Hour, renewRecreates},
 	{"what a server lost is reclaimed", time.Hour, reclaimLost},
 	{"what a server has older gives way", time.Hour, reclaimOlder},
@@ -20,6 +21,7 @@ var graceTests = []graceTest{
 	{"a listener hears of a gap, and again of what comes after it", time.Hour, gap},
 	{"Grace ends, with a new epoch for what nobody owns", 500 * time.Millisecond, graceEnds},
 	{"after Grace the dead are dead", 500 * time.Millisecond, deadAfterGrace},
+	{"after Grace a list says so, and has all sessions", 500 * time.Millisecond, listAfterGrace},
 	{"tokens rise over the loss of all data", 2 * time.Second, tokensRiseOverLoss},
 	{"every server has another name", time.Hour, serverNames},
 }
@@ -152,6 +154,40 @@ func nobodyDead(s *space, server Server) {
 	}
 }
 
+// The first call of another server is a List: with no data, and then with data.
+func listInGrace(s *space, server Server) {
+	s.open("alice", time.Hour)
+	s.open("bob", time.Hour)
+	server.Crash()
+	for range 2 {
+		all := s.list()
+		inGrace(s, "List of a table that is lost", all.Grace)
+		want(s, "sessions", all.Sessions, map[string]string{})
+	}
+	recreated := map[string]string{"alice": "addr of alice"}
+	s.renew("alice", time.Hour)
+	all := s.list()
+	inGrace(s, "List", all.Grace)
+	want(s, "sessions", all.Sessions, recreated)
+	server.save()
+	server.Crash()
+	all = s.list()
+	inGrace(s, "List by another server", all.Grace)
+	if server.Save != nil {
+		want(s, "sessions", all.Sessions, recreated)
+	}
+}
+
+func listAfterGrace(s *space, server Server) {
+	s.open("alice", time.Hour)
+	s.open("ghost", time.Hour)
+	server.Crash()
+	s.renew("alice", time.Hour)
+	eventually(s, "Grace ends, by List alone", func() bool { return s.list().Grace == 0 })
+	want(s, "List", s.list(), fallback.Listing{Sessions: map[string]string{"alice": "addr of alice"}})
+	want(s, "the ghost dead", s.dead("ghost").Dead, true)
+}
+
 func renewRecreates(s *space, server Server) {
 	s.open("alice", time.Hour)
 	s.open("ghost", 50*time.Millisecond)
@@ -246,6 +282,7 @@ func attachInGrace(s *space, server Server) {
 		inGrace(s, "Load", must(other.Load(s.ctx, p))(s).Grace)
 	}
 	inGrace(s, "Dead", must(other.Dead(s.ctx, "nobody", fallback.Stamp{}))(s).Grace)
+	inGrace(s, "List", must(other.List(s.ctx))(s).Grace)
 	if b, ok := other.(fallback.Burier); ok {
 		inGrace(s, "Bury", must(b.Bury(s.ctx, "nobody", 1, nil))(s).Grace)
 	}

@@ -15,6 +15,7 @@ var sessionTests = []test{
 	{"a session that is not renewed expires, and never revives", expired},
 	{"renewals keep a session alive beyond its first expiry", keptAlive},
 	{"a closed session is dead", closedSession},
+	{"a list has the sessions that are alive, and tells that there is no Grace", listed},
 	{"a session that the table does not have, and that knows to be alive, begins Grace", missedSession},
 	{"every answer names the same server", serverName},
 }
@@ -95,6 +96,19 @@ func closedSession(s *space) {
 		want(s, "alive by Renew", s.renew("alice", time.Hour).Alive, false)
 	}
 	want(s, "bob dead", s.dead("bob").Dead, false)
+}
+
+func listed(s *space) {
+	want(s, "List of a new table", s.list(), fallback.Listing{Sessions: map[string]string{}})
+	for _, session := range []string{"alice", "bob", "carol"} {
+		s.open(session, time.Hour)
+	}
+	if err := s.CloseSession(s.ctx, "carol"); err != nil {
+		s.t.Fatal(err)
+	}
+	for range 2 {
+		want(s, "List", s.list(), fallback.Listing{Sessions: map[string]string{"alice": "addr of alice", "bob": "addr of bob"}})
+	}
 }
 
 // The table has older data than the session, as from a backup: it was never opened there.

@@ -60,6 +60,8 @@ func plainRenewal(r fallback.Renewal) fallback.Renewal {
 	return r
 }
 
+func plainListing(l fallback.Listing) fallback.Listing { l.Grace = some(l.Grace); return l }
+
 func plainLiveness(l fallback.Liveness) fallback.Liveness {
 	l.Left, l.Grace = some(l.Left), some(l.Grace)
 	return l

@@ -354,7 +354,7 @@ func (x *twins) opened(ctx context.Context, session string) (string, error) {
 }
 
 func (x *twins) list(ctx context.Context) (string, error) {
-	return both(x, "List", func(n fallback.Namespace) (map[string]string, error) { return n.List(ctx) }, func(m map[string]string) map[string]string { return m })
+	return both(x, "List", func(n fallback.Namespace) (fallback.Listing, error) { return n.List(ctx) }, plainListing)
 }
 
 func (x *twins) renew(ctx context.Context) (string, error) {

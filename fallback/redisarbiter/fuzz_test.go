@@ -280,7 +280,7 @@ func story(t *testing.T, n fallback.Namespace, key, other string, a, b fallback.
 		say(err, "open", r.Alive)
 	}
 	all, err := n.List(ctx)
-	say(err, "list", len(all), all[a.Session], all[b.Session])
+	say(err, "list", len(all.Sessions), all.Sessions[a.Session], all.Sessions[b.Session], all.Grace)
 	var tokens []fallback.Token
 	lock := func(key string, who fallback.Identity) {
 		t.Helper()

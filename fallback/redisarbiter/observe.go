@@ -40,6 +40,7 @@ const (
 	sightingsAtOnce = 256 // entries that a renewal's answer tells of
 	sightingsKept   = 1000
 	renewLen        = 11 // of a renewal's answer, without entries
+	listLen         = 2  // of a list's answer, without sessions
 )
 
 func newObserver() *observer {
@@ -152,20 +153,20 @@ func (n *redisSpace) graceOf(key string) func(name int64) int64 {
 	return func(name int64) int64 { return n.observer.grace(key, name, n.Grace().Milliseconds()) }
 }
 
-// list reads the answer of list.lua: the sessions that have not expired, in Grace all that were not
-// declared dead.
-func (o *observer) list(r reader) (map[string]string, error) {
+// list reads the sessions in the answer of list.lua that have not expired, in Grace all that were
+// not declared dead.
+func (o *observer) list(r *reader) map[string]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := make(map[string]string, len(r.v)/4)
-	inGrace := r.num(0) != 0
-	for i := 1; i+3 < len(r.v); i += 4 {
+	inGrace := r.num(1) != 0
+	for i := listLen; i+3 < len(r.v); i += 4 {
 		id, ttl := r.str(i), r.num(i+3)
 		if expiry := o.see(id, r.num(i+2), ttl); ttl > 0 && (inGrace || o.now() < expiry) {
 			all[id] = r.str(i + 1)
 		}
 	}
-	return all, r.err
+	return all
 }
 
 // look reads the entries that a renewal was told of, and returns those to be swept: sessions, each
@@ -217,7 +218,7 @@ func (s script) graceAt() int {
 		return 3
 	case scriptRenew:
 		return 2
-	case scriptDead, scriptBury:
+	case scriptDead, scriptBury, scriptList:
 		return 1
 	}
 	return 0

@@ -288,7 +288,7 @@ func TestObserver_ManySessions(t *testing.T) {
 				alive++
 			}
 		}
-		return len(all) == 1 && alive == 0
+		return len(all.Sessions) == 1 && alive == 0
 	})
 }
 

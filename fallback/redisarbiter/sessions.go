@@ -164,18 +164,23 @@ func (n *redisSpace) CloseSession(ctx context.Context, id string) error {
 	return err
 }
 
-func (n *redisSpace) List(ctx context.Context) (map[string]string, error) {
+func (n *redisSpace) List(ctx context.Context) (fallback.Listing, error) {
 	v, err := n.run(ctx, scriptList, []string{n.sessions()})
 	if err != nil {
-		return nil, err
+		return fallback.Listing{}, err
 	}
 	r := reader{v: list(v)}
+	l := fallback.Listing{Grace: r.ms(1)}
 	if n.observer != nil {
-		return n.observer.list(r)
+		l.Sessions = n.observer.list(&r)
+	} else {
+		l.Sessions = make(map[string]string, len(r.v)/2)
+		for i := listLen; i+1 < len(r.v); i += 2 {
+			l.Sessions[r.str(i)] = r.str(i + 1)
+		}
 	}
-	all := make(map[string]string, len(r.v)/2)
-	for i := 0; i+1 < len(r.v); i += 2 {
-		all[r.str(i)] = r.str(i + 1)
+	if r.err != nil {
+		return fallback.Listing{}, r.err
 	}
-	return all, nil
+	return l, nil
 }

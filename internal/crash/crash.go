@@ -71,8 +71,8 @@ func (n *space) Dead(ctx context.Context, id string, by fallback.Stamp) (fallbac
 	return call(n, func() (fallback.Liveness, error) { return n.Namespace.Dead(ctx, id, by) })
 }
 
-func (n *space) List(ctx context.Context) (map[string]string, error) {
-	return call(n, func() (map[string]string, error) { return n.Namespace.List(ctx) })
+func (n *space) List(ctx context.Context) (fallback.Listing, error) {
+	return call(n, func() (fallback.Listing, error) { return n.Namespace.List(ctx) })
 }
 
 func (n *space) CloseSession(ctx context.Context, id string) error {

@@ -139,8 +139,8 @@ func (s *server) describe(key string) string {
 	}
 	p := uint32(xxhash.Sum64String(key) % partitions)
 	state := n.Verify(context.Background(), []fallback.Read{{Partition: p, Keys: []string{key}, Busy: 1}})[0]
-	sessions, _ := n.List(context.Background())
-	return fmt.Sprintf("          arbiter: %+v; %+v; sessions %v", state.Record, state.Rows, sessions)
+	all, _ := n.List(context.Background())
+	return fmt.Sprintf("          arbiter: %+v; %+v; sessions %v", state.Record, state.Rows, all.Sessions)
 }
 
 // weather is the state of the way from one node to the arbiter.
@@ -317,8 +317,8 @@ func (n *space) Bury(ctx context.Context, id string, version uint32, voters []st
 	})
 }
 
-func (n *space) List(ctx context.Context) (map[string]string, error) {
-	return through(n.c, ctx, func(ctx context.Context) (map[string]string, error) { return n.at().List(ctx) })
+func (n *space) List(ctx context.Context) (fallback.Listing, error) {
+	return through(n.c, ctx, func(ctx context.Context) (fallback.Listing, error) { return n.at().List(ctx) })
 }
 
 func (n *space) Rotate(ctx context.Context) error {
