@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -70,6 +71,9 @@ func (x *adopting) begin(all []claims, most int) (int, []claims) {
 	all = slices.DeleteFunc(all, func(k claims) bool { return x.busy[k.p].claims > 0 })
 	if len(all) == 0 {
 		return 0, nil
+	}
+	if x.busy == nil {
+		x.busy = make(map[*partition]underway)
 	}
 	x.passes++
 	x.begun++
@@ -153,6 +157,14 @@ func (x *cluster) adoptNow() {
 	}
 }
 
+// adoptPass makes a pass. A claim that fails is still due.
+func (x *cluster) adoptPass(ctx context.Context, pass int, these []claims) {
+	under := &x.self.adopting
+	defer x.streams.ended.look()
+	defer under.end(pass, these)
+	_ = x.c.reclaim(ctx, these, x.c.opts.adoptTimeout(), func(call []claims, answered bool) { under.called(pass, call, answered) })
+}
+
 // moment is the shortest wait of keepAdopting between two looks. It is less than the time that a
 // hold is due, or is good after its grant.
 func (o *Options) moment() time.Duration { return min(o.RetryEvery, o.pingEvery()) / 4 }
@@ -165,7 +177,7 @@ func (x *cluster) keepAdopting() {
 	moment := o.moment()
 	timer, due := time.NewTimer(0), x.c.now()
 	defer timer.Stop()
-	under := adopting{busy: make(map[*partition]underway)}
+	under := &x.self.adopting
 	for looking := true; ; {
 		select {
 		case <-x.wakes.adopts:
@@ -205,11 +217,7 @@ func (x *cluster) keepAdopting() {
 			most = 1
 		}
 		if pass, these := under.begin(all, most); len(these) > 0 {
-			x.c.background(func() {
-				defer under.end(pass, these)
-				called := func(call []claims, answered bool) { under.called(pass, call, answered) }
-				_ = x.c.reclaim(x.c.life.ctx, these, o.adoptTimeout(), called) // a failed claim is still due
-			})
+			x.c.background(func() { x.adoptPass(x.c.life.ctx, pass, these) })
 		}
 		if under.running() {
 			soon = min(soon, jitter(o.RetryEvery))

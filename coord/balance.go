@@ -73,16 +73,47 @@ func (x *cluster) balanceOnce(gives *giving) (left bool) {
 		}
 	})
 	left = x.give(gives, duties[lease.DutyGive], 0)
-	takeable, reads := x.takeable(duties[lease.DutyTake])
-	x.each(takeable, balancers, func(p *partition) {
-		p.mu.Lock()
-		begun := p.BeginAcquire(reads[p.Number()])
-		p.mu.Unlock()
-		if begun {
-			p.acquireOwnership()
-		}
-	})
+	for _, chunk := range inTurns(wantedFirst(duties[lease.DutyTake])) {
+		takeable, reads := x.takeable(chunk)
+		x.each(takeable, balancers, func(p *partition) {
+			p.mu.Lock()
+			begun := p.BeginAcquire(reads[p.Number()])
+			p.mu.Unlock()
+			if begun {
+				p.acquireOwnership()
+			}
+		})
+	}
 	return left || len(duties[lease.DutyLook])+len(duties[lease.DutyTake])+len(duties[lease.DutyWait]) > 0
+}
+
+// firstReads is how many partitions are read, and taken, before all others: callers may wait for the
+// first ones.
+const firstReads = 64
+
+// inTurns splits partitions into those that are read with one call.
+func inTurns(list []*partition) (chunks [][]*partition) {
+	n := min(firstReads, len(list))
+	if n > 0 {
+		chunks = append(chunks, list[:n])
+	}
+	return slices.AppendSeq(chunks, slices.Chunk(list[n:], readsPerCall))
+}
+
+// wantedFirst puts the partitions in front that callers wait for.
+func wantedFirst(list []*partition) []*partition {
+	var wanted, others []*partition
+	for _, p := range list {
+		p.mu.Lock()
+		waits := p.HasWaiters()
+		p.mu.Unlock()
+		if waits {
+			wanted = append(wanted, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return append(wanted, others...)
 }
 
 // duties lists the partitions by duty.
@@ -127,42 +158,37 @@ func (x *cluster) agreedWith(l *link, ring uint64) bool {
 // takeable leaves out partitions with an owner that is not known to be dead: one read for many
 // tells. records are of those that need not be looked at again.
 func (x *cluster) takeable(list []*partition) (good []*partition, records map[uint32]fallback.Expect) {
-	if len(list) == 0 {
-		return nil, nil
-	}
 	c := x.c
 	records = make(map[uint32]fallback.Expect, len(list))
-	for chunk := range slices.Chunk(list, readsPerCall) {
-		reads := make([]fallback.Read, len(chunk))
-		for i, p := range chunk {
-			reads[i].Partition = p.Number()
-		}
-		ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
-		start := x.c.now()
-		var failed error
-		bad := 0
-		for i, s := range c.remote.ns.Verify(ctx, reads) {
-			p := chunk[i]
-			switch {
-			case s.Err != nil:
-				failed = s.Err
-				bad++
-			case s.Record.Grace > 0:
-			case s.Record.Owner == c.sessions.id():
-				good = append(good, p)
-			case s.Record.Owner == "":
-				good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch}
-			default:
-				if _, dead := c.sessions.others.ask(nil, c, s.Record.Owner); dead {
-					good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch, Owner: s.Record.Owner, OwnerDead: true}
-				} else {
-					p.pressOwner(s.Record)
-				}
+	reads := make([]fallback.Read, len(list))
+	for i, p := range list {
+		reads[i].Partition = p.Number()
+	}
+	ctx, cancel := context.WithTimeout(c.life.ctx, c.opts.CallTimeout)
+	defer cancel()
+	start := x.c.now()
+	var failed error
+	bad := 0
+	for i, s := range c.remote.ns.Verify(ctx, reads) {
+		p := list[i]
+		switch {
+		case s.Err != nil:
+			failed = s.Err
+			bad++
+		case s.Record.Grace > 0:
+		case s.Record.Owner == c.sessions.id():
+			good = append(good, p)
+		case s.Record.Owner == "":
+			good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch}
+		default:
+			if _, dead := c.sessions.others.ask(nil, c, s.Record.Owner); dead {
+				good, records[p.Number()] = append(good, p), fallback.Expect{Epoch: s.Record.Epoch, Owner: s.Record.Owner, OwnerDead: true}
+			} else {
+				p.pressOwner(s.Record)
 			}
 		}
-		cancel()
-		c.calledMany(OpVerify, len(reads), bad, start, failed)
 	}
+	c.calledMany(OpVerify, len(reads), bad, start, failed)
 	return good, records
 }
 

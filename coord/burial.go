@@ -36,7 +36,11 @@ func (g *guarded) bury(b guardians.Burial) {
 	case err != nil:
 	case r.Dead:
 		g.forget(b.Ward)
-		c.opts.Logger.Warn("holdfast: a node was silent for too long, and its session was ended", "session", b.Ward, "node", node, "host", process)
+		if c.cluster.streams.ended.has(node) {
+			c.opts.Logger.Warn("holdfast: a node's process has ended, and its session was ended", "session", b.Ward, "node", node, "host", process)
+		} else {
+			c.opts.Logger.Warn("holdfast: a node was silent for too long, and its session was ended", "session", b.Ward, "node", node, "host", process)
+		}
 		c.tells.stats.buried.Add(1)
 		c.cluster.tellDead(b.Ward)
 		c.sessions.others.dead(c, b.Ward)

@@ -24,6 +24,7 @@ type card struct {
 	// nodes with the same one guard each other.
 	Takeover time.Duration
 
+	Place   string // presence.Place, if processes there see this one end
 	Host    string // name of the host
 	PID     int    // of the process
 	Answers bool   // the node answers questions: see question
@@ -35,7 +36,7 @@ func (c card) encode() string {
 	var text strings.Builder
 	for _, f := range [...]struct{ name, value string }{ // sorted by name
 		{"d", lasting(c.Takeover)}, {"g", c.Gossip}, {"h", c.Host}, {"k", c.Key}, {"ka", lasting(c.Keepalive)}, {"n", c.Node}, {"name", c.Name},
-		{"p", c.Peer}, {"pid", c.pid()}, {"q", c.answers()}, {"s", c.Service},
+		{"o", c.Place}, {"p", c.Peer}, {"pid", c.pid()}, {"q", c.answers()}, {"s", c.Service},
 	} {
 		if f.value == "" {
 			continue
@@ -61,7 +62,7 @@ func decodeCard(text string) card {
 	if d, err := time.ParseDuration(v.Get("ka")); err == nil {
 		k.Keepalive = d
 	}
-	k.Host, k.Answers = v.Get("h"), v.Get("q") != ""
+	k.Host, k.Answers, k.Place = v.Get("h"), v.Get("q") != "", v.Get("o")
 	k.PID, _ = strconv.Atoi(v.Get("pid"))
 	return k
 }
@@ -99,7 +100,7 @@ func (c *Coordinator) registration() fallback.Registration {
 			k.Key = x.self.identity.Fingerprint()
 		}
 		if _, ok := c.remote.ns.(fallback.Burier); ok {
-			k.Takeover = c.opts.takeover()
+			k.Takeover, k.Place = c.opts.takeover(), x.self.near.place
 		}
 	}
 	return fallback.Registration{TTL: c.opts.SessionTTL, Info: c.sessions.text(k)}

@@ -41,6 +41,8 @@ type selfNode struct {
 	observing *observing  // nil: this is a node
 	draining  atomic.Bool // this node gives its partitions away, and takes none
 	handovers handovers   // of partitions, to other nodes
+	near      near
+	adopting  adopting
 }
 
 // streamBook lists the streams to other nodes.
@@ -50,6 +52,7 @@ type streamBook struct {
 	up      map[*link]bool      // all streams that are up, but for those of observers
 	watched map[*link]time.Time // streams of observers, and since when they are up
 	id      string              // the session that was last introduced on all of them
+	ended   ends
 }
 
 // wakes are signals to the goroutines of a node.
@@ -87,10 +90,13 @@ type beginning struct {
 // frameVersions are the versions of the meaning of frames that this package speaks. A release that
 // changes the meaning raises Newest, goes on speaking the version before, and asks
 // [peer.Stream.Frames] where they differ.
-var frameVersions = peer.Versions{Oldest: 1, Newest: 2}
+var frameVersions = peer.Versions{Oldest: 1, Newest: 3}
 
-// framesHint is the first version with [peer.Hint].
-const framesHint = 2
+// framesHint is the first version with [peer.Hint], and framesEnded with guardEnded.
+const (
+	framesHint  = 2
+	framesEnded = 3
+)
 
 // startCluster begins to gossip and to listen. The node is Joining until it has a session.
 func (c *Coordinator) startCluster(session string) (err error) {
@@ -136,6 +142,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if o.host != nil {
 		x.self.told = x.net.Addr()
 	}
+	x.show()
 	keys := x.firstKeys()
 	x.ring, err = o.Membership(ring.Options{
 		Name: x.self.name, Partitions: c.opts.Partitions, Label: c.opts.Namespace, Bind: at.gossip, Advertise: at.gossipTold,
@@ -145,6 +152,7 @@ func (c *Coordinator) startCluster(session string) (err error) {
 	if err != nil {
 		c.life.stop(ErrClosed)
 		_ = x.net.Close()
+		x.hide()
 		return o.named(err)
 	}
 	close(x.begin.ready)

@@ -92,6 +92,13 @@ type Cluster struct {
 	// Negative: off, a dead process is found dead after SessionTTL.
 	Takeover time.Duration
 
+	// Unwatched: other processes of this host do not watch this one. Otherwise, with Takeover, each
+	// listens on an abstract socket of Linux, and others that are in the same network namespace see
+	// its process end. Then its keys can be locked as soon as all nodes have answered, not after
+	// Takeover (docs/takeover.md). What the process sent a moment before its end, to a database for
+	// example, may be executed after that: see Fence.
+	Unwatched bool
+
 	// Debounce is how long the membership has to be unchanged before partitions change hands;
 	// MaxDebounce limits how long changes can go on. Defaults 2 s and 10 s.
 	Debounce, MaxDebounce time.Duration

@@ -248,6 +248,7 @@ func New(ctx context.Context, arbiter fallback.Arbiter, opts *Options) (*Coordin
 		if c.cluster != nil {
 			_ = c.cluster.net.Close()
 			_ = c.cluster.ring.Leave(canceled)
+			c.cluster.hide() // nothing was granted
 		}
 		c.awaitGoroutines()
 		if c.remote.ns != nil {

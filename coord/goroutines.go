@@ -98,6 +98,7 @@ func signal(c chan<- struct{}) {
 //	| inspection.tell           | work.Go   | a question to another node      | answered or given up  |
 //	| inspection.askNames       | work.Go   | a question to another node      | answered or given up  |
 //	| Coordinator.askAll        | work.Go   | a question to another node      | answered or given up  |
+//	| cluster.watch             | work.Go   | watches a process of this host  | it has ended, or the coordinator stops |
 //	| Coordinator.LockFor       | AfterFunc | ends a lock when its time ends   | at once               |
 //	| until                     | AfterFunc | ends a context with another one | at once               |
 //
@@ -111,6 +112,7 @@ func signal(c chan<- struct{}) {
 //	| contender.lookAround      | background | the same of one key that is wanted              |
 //	| guarded.once              | background | has a session buried                            |
 //	| Coordinator.demoteStepped | background | demotes for a session that a clock's step ended |
+//	| cluster.hasEnded          | background | looks after keys of a process that has ended    |
 //	| liveness.ask              | background | asks whether a session is dead                  |
 //	| cluster.doubt             | background | demotes partitions of holders out of reach      |
 //	| partition.giveUp          | background | demotes a partition that was revoked            |

@@ -9,10 +9,12 @@ import (
 // of an owner. Nodes answer those pings whatever sessions the two have, and the holders of keys
 // read the answers.
 const (
-	guardPing = 1 + iota // Session asks for a promise of Left ms; Request is the ping's number, Key the sets
-	guardPong            // Session promises; Request is the ping's number, Count the version that it has voted for
-	guardVote            // the stream's session votes that Session is dead; Key is the set
-	guardDead            // the arbiter is said to have buried Session: a hint
+	guardPing  = 1 + iota // Session asks for a promise of Left ms; Request is the ping's number, Key the sets
+	guardPong             // Session promises; Request is the ping's number, Count the version that it has voted for
+	guardVote             // the stream's session votes that Session is dead; Key is the set
+	guardDead             // the arbiter is said to have buried Session: a hint
+	guardEnded            // the process of the node Key has ended: when does nothing rest on its word?
+	guardClear            // nothing of the other's rests on the word of the node Key
 )
 
 func pingFrame(ward string, p guardians.Ping, t guardians.Times) *peer.Frame {
@@ -28,6 +30,10 @@ func voteFrame(v guardians.Vote) *peer.Frame {
 // guarding takes a Guard frame of another node. It believes that node about that node's own session
 // only.
 func (x *cluster) guarding(l *link, f *peer.Frame) {
+	if f.Flags == guardEnded || f.Flags == guardClear {
+		x.aboutEnd(l, f)
+		return
+	}
 	sets, ok := guardians.DecodeSets(string(f.Key))
 	if !ok || f.Flags < guardPing || f.Flags > guardDead || !storable(f.Session) {
 		l.s.Close(peer.ErrProtocol)

@@ -68,6 +68,7 @@ func (c *Coordinator) abandon() {
 
 func (c *Coordinator) close(ctx context.Context) error {
 	close(c.life.closing)
+	alone := c.lastAlone()
 	c.callers.shares.close()
 	for i := range c.parts {
 		c.parts[i].close()
@@ -109,7 +110,17 @@ func (c *Coordinator) close(ctx context.Context) error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("coord: Close: %w", err))
 	}
+	if c.cluster != nil && len(errs) == 0 && alone {
+		c.cluster.hide()
+	}
 	return errors.Join(errs...)
+}
+
+// lastAlone reports whether the arbiter knows no session of before the present one: it has expired
+// since, or there was none. A caller may be at work yet that has lost its lock with such a session.
+func (c *Coordinator) lastAlone() bool {
+	s := c.sessions.current()
+	return s != nil && (c.tells.stats.sessions.Load() == 1 || c.since(s.opened) > c.opts.SessionTTL+c.opts.Margin)
 }
 
 // giveBackAll gives all partitions back, before the coordinator ends. It returns how many it could

@@ -90,17 +90,23 @@ func (m *members) look() {
 	}
 }
 
-// ask lists the sessions, and returns where their nodes gossip.
-func (m *members) ask(ctx context.Context) (gossip []string, err error) {
+// roll is a list of the arbiter's.
+type roll struct {
+	gossip []string // where the nodes gossip
+	whole  bool     // the nodes of all sessions are known now: none was left out, and the table is in no Grace
+}
+
+// ask lists the sessions.
+func (m *members) ask(ctx context.Context) (l roll, err error) {
 	c := m.x.c
 	if c.remote.namespace.Load() == nil {
-		return nil, ErrUnavailable
+		return l, ErrUnavailable
 	}
 	select {
 	case m.turn <- struct{}{}:
 		defer func() { <-m.turn }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return l, ctx.Err()
 	}
 	m.mu.Lock()
 	m.begun++
@@ -121,7 +127,8 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	var ends []context.CancelCauseFunc
 	if err == nil {
 		m.done = this
-		gossip, missed, ends = m.list(all.Sessions, start)
+		l.gossip, l.whole, missed, ends = m.list(all.Sessions, start)
+		l.whole = l.whole && !(all.Grace > 0 && guard.ListGrace)
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -132,7 +139,7 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 	for _, session := range missed { // it may be dead
 		c.sessions.others.hint(c, session)
 	}
-	return gossip, err
+	return l, err
 }
 
 // list takes an answer of the arbiter's. A session that is not in it any more is kept for as long
@@ -140,8 +147,9 @@ func (m *members) ask(ctx context.Context) (gossip []string, err error) {
 // it misses for the first time, but for those that were just opened: a server that was deposed
 // knows nothing of them, answers yet, and would say for good that they are dead (E6). ends are of
 // the lives of nodes that are not listed any more: the arbiter may not have answered when it was
-// asked about their sessions. m.mu is held.
-func (m *members) list(all map[string]string, now time.Time) (gossip, missed []string, ends []context.CancelCauseFunc) {
+// asked about their sessions. whole is as in roll. m.mu is held.
+func (m *members) list(all map[string]string, now time.Time) (gossip []string, whole bool, missed []string, ends []context.CancelCauseFunc) {
+	whole = true
 	m.observers = make(map[string]card)
 	for session, text := range all {
 		k := decodeCard(text)
@@ -157,7 +165,8 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 		if k.Node == "" {
 			continue
 		}
-		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked
+		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked; it may have another session
+			whole = false
 			continue
 		}
 		n := m.nodes[k.Node]
@@ -203,7 +212,7 @@ func (m *members) list(all map[string]string, now time.Time) (gossip, missed []s
 			}
 		}
 	}
-	return gossip, missed, ends
+	return gossip, whole, missed, ends
 }
 
 func (n *member) drop(session string) {
@@ -296,6 +305,14 @@ func (m *members) present() (names []string) {
 		}
 	}
 	return names
+}
+
+// registered reports whether the last list of the arbiter's has a session of the node.
+func (m *members) registered(node string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[node]
+	return n != nil && len(n.sessions) > len(n.missed)
 }
 
 // lists reports whether the arbiter has listed a session of a node.
@@ -411,11 +428,11 @@ func (x *cluster) discover(ctx context.Context) ([]string, error) {
 			return x.begin.addrs, nil
 		}
 	}
-	addrs, err := x.members.ask(ctx)
+	list, err := x.members.ask(ctx)
 	if err == nil {
-		x.begin.addrs = addrs
+		x.begin.addrs = list.gossip
 	}
-	return addrs, err
+	return list.gossip, err
 }
 
 // follow keeps the streams as the membership says, and the node's state as its session is, until
@@ -441,6 +458,7 @@ func (x *cluster) follow() {
 			x.members.look()
 		}
 		x.net.SetPeers(peers)
+		x.watch(v)
 		x.c.sessions.others.again()
 		x.rerouted()
 		x.poke()

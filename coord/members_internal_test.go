@@ -19,7 +19,7 @@ func TestMembers_ASessionThatIsListedNoMore(t *testing.T) {
 	one := map[string]string{"a": both["a"]}
 	list := func(all map[string]string, at time.Time, want ...string) {
 		t.Helper()
-		if _, missed, _ := m.list(all, at); !slices.Equal(missed, want) {
+		if _, _, missed, _ := m.list(all, at); !slices.Equal(missed, want) {
 			t.Errorf("it misses %q, not %q", missed, want)
 		}
 	}
@@ -46,10 +46,10 @@ func TestMembers_ASessionThatWasJustOpened(t *testing.T) {
 	m := newMembers(&cluster{c: &Coordinator{opts: Options{SessionTTL: 10 * time.Second, Margin: time.Second, Grace: 12 * time.Second}}})
 	all := map[string]string{"a": card{Node: "one"}.encode()}
 	m.list(all, now)
-	if _, missed, _ := m.list(nil, now.Add(900*time.Millisecond)); len(missed) > 0 || !m.lists("a") {
+	if _, _, missed, _ := m.list(nil, now.Add(900*time.Millisecond)); len(missed) > 0 || !m.lists("a") {
 		t.Errorf("it misses %q", missed)
 	}
-	if _, missed, _ := m.list(nil, now.Add(1200*time.Millisecond)); len(missed) != 1 {
+	if _, _, missed, _ := m.list(nil, now.Add(1200*time.Millisecond)); len(missed) != 1 {
 		t.Errorf("then it misses %q", missed)
 	}
 }

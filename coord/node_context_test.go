@@ -86,7 +86,7 @@ func TestNodeContext_OfANodeThatIsListedNoMore(t *testing.T) {
 	all := map[string]string{"a": card{Node: "stands still"}.encode(), "b": card{Node: "leaver"}.encode()}
 	list := func(all map[string]string, at time.Duration) (ended int) {
 		m.mu.Lock()
-		_, _, ends := m.list(all, now.Add(at))
+		_, _, _, ends := m.list(all, now.Add(at))
 		m.mu.Unlock()
 		for _, end := range ends {
 			end(ErrNodeDead)

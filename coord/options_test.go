@@ -68,6 +68,7 @@ func options() map[string]option {
 		"Cluster.Keepalive":       {time.Second, append([]any{time.Minute}, times...), []any{100 * time.Millisecond}},
 		"Cluster.MaxPerNode":      {1 << 20, nil, []any{-1, 1}},
 		"Cluster.Takeover":        {3 * time.Second, []any{time.Millisecond, 10 * time.Second}, []any{-time.Second, 100 * time.Millisecond}},
+		"Cluster.Unwatched":       {false, nil, []any{true}},
 		"Cluster.Debounce":        {2 * time.Second, []any{-time.Second, time.Duration(2)}, []any{time.Millisecond}},
 		"Cluster.MaxDebounce":     {10 * time.Second, []any{-time.Second, time.Second, time.Duration(10)}, []any{time.Minute}},
 	}

@@ -3,6 +3,7 @@ package coord
 import (
 	"errors"
 
+	"github.com/holdfast-go/holdfast/internal/guard"
 	"github.com/holdfast-go/holdfast/internal/wire"
 	"github.com/holdfast-go/holdfast/peer"
 )
@@ -84,6 +85,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 		p.unlock(&a)
 		a.do(x.c)
 	}
+	x.streams.ended.cut(l)
 	x.adoptNow()
 	x.poke()
 }
@@ -97,6 +99,10 @@ func (x *cluster) resumed(l *link, p *partition, f *peer.Frame, a *after) {
 		if len(f.Session) > 0 && !x.members.owns(l.s.Node(), string(f.Session)) {
 			x.members.look() // for the next stream
 			l.s.Close(errNotIts)
+			return
+		}
+		if x.streams.ended.has(l.s.Node()) && guard.ClearCut {
+			l.s.Close(errEnded)
 			return
 		}
 		session := string(f.Session)

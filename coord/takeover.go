@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-go/holdfast/internal/lease"
 )
 
-// guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G8): the promises
+// guarded is a session's part in takeover by guardians (docs/takeover.md, G1 to G11): the promises
 // of its own guardians, and this node's promises to other sessions. It is the shell of a Ward and a
 // Guardian: it reads the clock, sends their messages, and calls the arbiter.
 type guarded struct {

@@ -3,6 +3,7 @@ package subjects
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/holdfast-go/holdfast/bench/report"
@@ -35,7 +36,7 @@ type stallSizes struct {
 const (
 	stallRolling = time.Second // longest wait while all processes are replaced, less than
 	stallOutage  = time.Second // longest wait while Redis is down and after: all partitions have owners
-	stallKilled  = time.Second // longest wait after a process was killed, besides Cluster.Takeover, or SessionTTL without, at most
+	stallKilled  = time.Second // longest wait after a process was killed, besides Cluster.Takeover or SessionTTL
 )
 
 const stallOurs = rivals.ClusterVariant
@@ -47,8 +48,9 @@ const stallPool = 64
 // stallScenario is a fault.
 type stallScenario struct {
 	name      string
-	limit     time.Duration // of the longest wait, besides Cluster.Takeover if there is a victim
-	victim    bool          // a process ends without a word
+	limit     time.Duration // of the longest wait, besides Cluster.Takeover for a victim not seen to end
+	victim    bool          // a process falls silent without a word
+	ends      bool          // as it ends: other processes of its host may see that
 	redisOnly bool          // it says nothing about locks elsewhere
 	hold      time.Duration // 0: as the sizes say
 	strike    func(*stallStage)
@@ -59,13 +61,13 @@ type stallScenario struct {
 const atWork = 50 * time.Millisecond
 
 // A process that is killed cannot give anything back: its keys are free when its session, or its
-// locks, expire. If it stands still, as on a machine that is gone, no connection breaks, either. In
-// a rolling restart a new process joins and gets the requests. The old one serves those it has,
-// gives its keys away and ends. While Redis is down owners go on granting from memory, and a lock
-// that is kept there is not to be had.
+// locks, expire, or when others of its host have seen it end. If it stands still, as on a machine
+// that is gone, no connection breaks, either. In a rolling restart a new process joins and gets the
+// requests. The old one serves those it has, gives its keys away and ends. While Redis is down
+// owners go on granting from memory, and a lock that is kept there is not to be had.
 var stallScenarios = []stallScenario{
-	{name: "killed", limit: stallKilled, victim: true, strike: (*stallStage).killed},
-	{name: "killed at work", limit: stallKilled, victim: true, hold: atWork, strike: (*stallStage).killed},
+	{name: "killed", limit: stallKilled, victim: true, ends: true, strike: (*stallStage).killed},
+	{name: "killed at work", limit: stallKilled, victim: true, ends: true, hold: atWork, strike: (*stallStage).killed},
 	{name: "gone at work", limit: stallKilled, victim: true, hold: atWork, strike: (*stallStage).gone},
 	{name: "rolling", limit: stallRolling, strike: (*stallStage).rolling},
 	{name: "outage", limit: stallOutage, redisOnly: true, strike: (*stallStage).outage},
@@ -137,9 +139,10 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			"what is per operation is of the processes that were not killed, with what it takes them to join and to leave, or to open and close",
 		},
 	}
-	takeover := 3 * time.Second // the default of coord.Cluster.Takeover
+	takeover := 3 * time.Second     // the default of coord.Cluster.Takeover
+	seen := runtime.GOOS == "linux" // processes of one host see each other end
 	if ttl := s.SessionTTL; ttl > 0 && ttl <= takeover {
-		takeover = ttl // which has none
+		takeover, seen = ttl, false // which has none
 	}
 	var rival []rivals.Variant
 	for _, x := range runs {
@@ -160,7 +163,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			continue
 		}
 		limit, text := x.scenario.limit, x.scenario.name+": longest wait, seconds"
-		if x.scenario.victim {
+		if x.scenario.victim && !(x.scenario.ends && seen) {
 			limit, text = takeover+limit, text+": until the others may take over from the process that was killed, and to do so"
 		}
 		r.Claims = append(r.Claims,

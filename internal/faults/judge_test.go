@@ -33,14 +33,15 @@ type verb string
 // The verbs of statements about a lock. Each but the first confirms the one before it, if its
 // comment says so.
 const (
-	enter  verb = "enter"  // the lock was granted
-	write  verb = "write"  // confirms: after the last answer the lock was in force
-	leave  verb = "leave"  // confirms, and is followed by Unlock
-	nilled verb = "nilled" // confirms: Unlock returned nil
-	here   verb = "here"   // of no lock: the session of the process, in Text
-	late   verb = "late"   // a write after the lock was lost
-	lost   verb = "lost"   // the lock was lost, and Unlock was called
-	broken verb = "broken" // something that must not happen, happened in the worker
+	enter   verb = "enter"   // the lock was granted
+	write   verb = "write"   // confirms: after the last answer the lock was in force
+	leave   verb = "leave"   // confirms, and is followed by Unlock
+	nilled  verb = "nilled"  // confirms: Unlock returned nil
+	here    verb = "here"    // of no lock: the session of the process, in Text
+	guarded verb = "guarded" // of no lock: other nodes guard the process
+	late    verb = "late"    // a write after the lock was lost
+	lost    verb = "lost"    // the lock was lost, and Unlock was called
+	broken  verb = "broken"  // something that must not happen, happened in the worker
 )
 
 // accepted is the answer to a write; any other is a rejection by the resource.
@@ -83,6 +84,7 @@ type judge struct {
 	conns    map[net.Conn]bool
 	moment   int
 	sessions map[string]string // names of workers by session
+	guarded  map[string]bool   // by worker
 	highest  map[string]*visit // by key: with the highest token so far
 	visits   []*visit
 	broken   []string // the workers' findings
@@ -98,7 +100,7 @@ func newJudge(t *testing.T) *judge {
 		t.Fatal(err)
 	}
 	j := &judge{addr: l.Addr().String(), listener: l, conns: make(map[net.Conn]bool),
-		highest: make(map[string]*visit), sessions: make(map[string]string), watchers: make(map[int]func(visit))}
+		highest: make(map[string]*visit), sessions: make(map[string]string), guarded: make(map[string]bool), watchers: make(map[int]func(visit))}
 	j.work.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -169,6 +171,10 @@ func (w *witness) hear(s statement, now time.Time) string {
 	j.moment++
 	if s.Verb == here {
 		j.sessions[s.Text] = w.name
+		return accepted
+	}
+	if s.Verb == guarded {
+		j.guarded[w.name] = true
 		return accepted
 	}
 	if s.Verb == broken || s.Verb != enter && (w.v == nil || w.v.Key != s.Key || uint64(w.v.Token) != s.Token) {

@@ -41,7 +41,8 @@ type job struct {
 	Peer    string // see coord.Cluster; empty: the default
 	Told    string // PeerAdvertise; likewise
 
-	Takeover time.Duration // see coord.Cluster; 0: the default
+	Takeover  time.Duration // see coord.Cluster; 0: the default
+	Unwatched bool          // likewise
 }
 
 // task is the work of one goroutine until the worker has to end: lock one of the keys, work with
@@ -183,11 +184,11 @@ func (j job) cluster() *coord.Cluster {
 		return nil
 	}
 	return &coord.Cluster{Membership: gossip.Start, Gossip: "127.0.0.1:0", Peer: j.Peer, PeerAdvertise: j.Told, Keepalive: 200 * time.Millisecond,
-		Debounce: 300 * time.Millisecond, Takeover: j.Takeover}
+		Debounce: 300 * time.Millisecond, Takeover: j.Takeover, Unwatched: j.Unwatched}
 }
 
 // introduce tells the judge of the session that the process has, and of the next ones: the records
-// name them as owners.
+// name them as owners. It also tells when other nodes guard it.
 func (w *worker) introduce(ctx context.Context) error {
 	c, err := net.Dial("tcp", w.job.Judge)
 	if err != nil {
@@ -198,10 +199,14 @@ func (w *worker) introduce(ctx context.Context) error {
 	if _, err := fmt.Fprintln(c, w.job.Name); err != nil {
 		return err
 	}
-	for last := ""; ctx.Err() == nil && r.err == nil; sleep(ctx, 20*time.Millisecond) {
-		if s := w.c.Stats().Session; s != last {
+	for last, is := "", false; ctx.Err() == nil && r.err == nil; sleep(ctx, 20*time.Millisecond) {
+		now := w.c.Stats()
+		if s := now.Session; s != last {
 			last = s
 			r.say(statement{Verb: here, Text: s})
+		}
+		if !is && now.Guardians > 0 {
+			is = r.say(statement{Verb: guarded})
 		}
 	}
 	return r.err

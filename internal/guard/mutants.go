@@ -44,6 +44,12 @@ var (
 	SetKnown   = true
 	Deaf       = true
 	Overdue    = true
+	Proof      = true
+	ClearRests = true
+	ClearCut   = true
+	ClearAll   = true
+	ListAfter  = true
+	ListGrace  = true
 	Resumed    = true
 	Forsworn   = true
 	Told       = true
@@ -103,6 +109,7 @@ var All = map[string]*bool{
 	"MarginD": &MarginD, "PingSent": &PingSent, "PongSent": &PongSent, "Capped": &Capped, "VoteFinal": &VoteFinal, "Intersect": &Intersect, "Compares": &Compares,
 	"NoneBuried": &NoneBuried, "Rising": &Rising, "NextCounts": &NextCounts, "BothCount": &BothCount, "NamesNext": &NamesNext, "Forsworn": &Forsworn, "Told": &Told,
 	"NamesSet": &NamesSet, "SetKnown": &SetKnown, "Deaf": &Deaf, "Overdue": &Overdue, "Resumed": &Resumed,
+	"Proof": &Proof, "ClearRests": &ClearRests, "ClearCut": &ClearCut, "ClearAll": &ClearAll, "ListAfter": &ListAfter, "ListGrace": &ListGrace,
 	"Promised": &Promised, "VoteLate": &VoteLate, "Votes": &Votes, "Covered": &Covered, "Silenced": &Silenced, "LeaseLeft": &LeaseLeft, "RowLate": &RowLate,
 }
 

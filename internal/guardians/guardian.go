@@ -33,6 +33,7 @@ type Guardian struct {
 // charge is one session that the node guards, or has heard votes against.
 type charge struct {
 	until Instant // the promise
+	ended bool    // its process has ended, and none relies on it (G11)
 	voted uint32  // the latest version that this node has voted for
 	sets  []Set   // as the session told at last
 	votes map[uint32][]string
@@ -75,10 +76,32 @@ func (g *Guardian) Next() Instant {
 	next := Forever
 	for _, c := range g.wards {
 		if len(g.due(c)) > 0 {
-			next = min(next, c.until)
+			next = min(next, c.promised())
 		}
 	}
 	return next
+}
+
+// promised is when this node may vote.
+func (c *charge) promised() Instant {
+	if c.ended {
+		return 0
+	}
+	return c.until
+}
+
+// Guards reports whether a session has told of a set with this node.
+func (g *Guardian) Guards(ward string) bool {
+	c := g.wards[ward]
+	return c != nil && slices.ContainsFunc(c.sets, func(s Set) bool { return slices.Contains(s.Members, g.me) })
+}
+
+// Ended is told that a session's process has ended, and that no other session relies on it: the
+// promise binds this node no more (G11).
+func (g *Guardian) Ended(ward string) {
+	if c := g.wards[ward]; c != nil {
+		c.ended = true
+	}
 }
 
 // due returns the sets that this node may vote for once its promise has passed.
@@ -96,7 +119,7 @@ func (g *Guardian) due(c *charge) (sets []Set) {
 func (g *Guardian) Look(now Instant) (votes []Vote) {
 	for _, ward := range slices.Sorted(maps.Keys(g.wards)) {
 		c := g.wards[ward]
-		if now < c.until && guard.VoteLate {
+		if now < c.promised() && guard.VoteLate {
 			continue
 		}
 		if len(g.due(c)) == 0 && c.voted == 0 && len(c.votes) == 0 {

@@ -145,6 +145,94 @@ func TestGuardian_ThatStoodStillWaits(t *testing.T) {
 	want(t, "votes", len(g.Look(35*s)), 1)
 }
 
+// A guardian that is told of the end of a session's process votes at once: the promise binds it no
+// more (G11). Nothing that it hears afterwards, and no pause of its own, delays that.
+func TestGuardian_VotesAtOnceForAnEndedProcess(t *testing.T) {
+	ofTold := []guardians.Vote{{Ward: "x", Voter: "b", Set: one}}
+	for name, after := range map[string]func(g *guardians.Guardian){
+		"with nothing after it":     func(*guardians.Guardian) {},
+		"and a ping that was late":  func(g *guardians.Guardian) { g.Pinged("x", ping(one), 2*s) },
+		"and the vote of another":   func(g *guardians.Guardian) { g.Heard(ofTold[0], 2*s) },
+		"and a pause of its own":    func(g *guardians.Guardian) { g.Resumed(2*s, 9*s) },
+		"and being told once again": func(g *guardians.Guardian) { g.Ended("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := guardians.NewGuardian("a", times)
+			g.Pinged("x", ping(one), s)
+			g.Pinged("y", ping(one), s)
+			want(t, "next", g.Next(), 11*s)
+			g.Ended("x")
+			after(g)
+			if next := g.Next(); next > 2*s {
+				t.Errorf("it is to look at %v, not now", next)
+			}
+			want(t, "votes", fmt.Sprint(g.Look(2*s)), "[{x a {1 [a b c]}}]")
+			if next := g.Next(); next < 11*s {
+				t.Errorf("then it is to look at %v, before its promise to another session has passed", next)
+			}
+			want(t, "votes again", len(g.Look(3*s)), 0)
+			want(t, "pong", g.Pinged("x", ping(one), 3*s).Voted, 1)
+			g.Heard(ofTold[0], 3*s)
+			want(t, "burials", len(g.Burials()), 1)
+		})
+	}
+}
+
+// It votes at once for a set of which it has heard by another one's vote alone, and for each set of
+// a change.
+func TestGuardian_VotesAtOnceForEachSet(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, 0)
+	g.Pinged("y", ping(one, two, not), 0)
+	g.Ended("x")
+	g.Ended("y")
+	want(t, "votes", fmt.Sprint(g.Look(s)), "[{x a {1 [a b c]}} {y a {1 [a b c]}} {y a {2 [a d]}}]")
+}
+
+// Of a session that it does not know, a guardian keeps no end: it has promised nothing, and is not
+// needed. A promise that it makes later holds.
+func TestGuardian_EndOfASessionThatItDoesNotKnow(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	g.Ended("x")
+	want(t, "next", g.Next(), guardians.Forever)
+	want(t, "votes", len(g.Look(s)), 0)
+	want(t, "promised", len(g.Promised()), 0)
+	want(t, "guards", g.Guards("x"), false)
+	g.Pinged("x", ping(one), s)
+	want(t, "votes before its promise has passed", len(g.Look(11*s-1)), 0)
+	want(t, "votes", len(g.Look(11*s)), 1)
+	g.Forget("x")
+	g.Ended("x")
+	g.Pinged("x", ping(one), 20*s)
+	want(t, "votes", len(g.Look(30*s-1)), 0)
+}
+
+// A node guards the sessions that have told it of a set with it as a member, and no others.
+func TestGuardian_Guards(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	guards := func(what string, is bool) {
+		t.Helper()
+		want(t, what, g.Guards("x"), is)
+	}
+	guards("a session that it does not know", false)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: not}, 0)
+	guards("one that it has heard a vote against, in a set without it", false)
+	g.Pinged("x", ping(not), 0)
+	guards("one that has told of a set without it", false)
+	g.Pinged("x", ping(not, one), 0)
+	guards("one that changes to a set with it", true)
+	want(t, "another one", g.Guards("y"), false)
+	g.Pinged("x", ping(not), 0)
+	guards("one that has dropped it", false)
+	g.Pinged("x", ping(one), 0)
+	g.Look(10 * s)
+	guards("one that it has voted against", true)
+	g.Forget("x")
+	guards("one that was buried", false)
+	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, 11*s)
+	guards("one that another member has voted against", true)
+}
+
 // A vote that is lost with its stream is sent again: until the session is forgotten, or tells of a
 // later set.
 func TestGuardian_VotesStand(t *testing.T) {

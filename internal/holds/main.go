@@ -29,6 +29,7 @@ func main() {
 	flag.DurationVar(&s.Renew, "renew", 0, "Options.RenewEvery; 0: its default")
 	flag.BoolVar(&s.Log, "log", false, "what the nodes log, on standard error")
 	flag.DurationVar(&s.Takeover, "takeover", 0, "Cluster.Takeover; 0: its default, negative: off")
+	flag.BoolVar(&s.Unwatched, "unwatched", false, "Cluster.Unwatched: no process sees another one end")
 	kills := flag.Int("kills", 0, "kill so many nodes under load, one after the other, and tell how the others fared; 0: show events")
 	sizes := flag.String("kill-nodes", "2,3,5,8", "with -kills: clusters of so many `processes`; 5:2 is two of five at once")
 	by := flag.String("by", "kill", "with -kills: what happens to them, of "+harmNames()+", separated by commas; all but the first two need root, on Linux")

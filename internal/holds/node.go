@@ -38,6 +38,7 @@ type nodeConfig struct {
 	TTL         time.Duration
 	Renew       time.Duration // Options.RenewEvery
 	Takeover    time.Duration // Cluster.Takeover
+	Unwatched   bool          // Cluster.Unwatched
 	AllReplicas bool          // redisarbiter.Options.AllReplicas
 	Log         bool
 	Gossip      string  // Cluster.Gossip; empty: any port of 127.0.0.1
@@ -111,7 +112,7 @@ func runNode(text string) error {
 	defer client.Close()
 	o := &coord.Options{
 		Namespace: namespace, Name: strings.ReplaceAll(cfg.Name, " ", "-"), Partitions: cfg.Partitions, SessionTTL: cfg.TTL, RenewEvery: cfg.Renew,
-		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover},
+		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: cmp.Or(cfg.Gossip, "127.0.0.1:0"), Peer: cfg.Peer, Takeover: cfg.Takeover, Unwatched: cfg.Unwatched},
 	}
 	if cfg.Alone {
 		o.Cluster = nil

@@ -25,6 +25,7 @@ type setup struct {
 	Holds, Nodes, Partitions int
 	TTL                      time.Duration
 	Takeover                 time.Duration
+	Unwatched                bool
 	Renew                    time.Duration // Options.RenewEvery; 0: its default
 	Cores                    float64
 	AllReplicas              bool // redisarbiter.Options.AllReplicas
@@ -124,7 +125,7 @@ func (s setup) run(ctx context.Context, out io.Writer, only string) (lost uint64
 // config returns the parameters of node number i.
 func (t *trial) config(i int) nodeConfig {
 	return nodeConfig{
-		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Log: t.Log,
+		Name: fmt.Sprint("node ", i+1), Redis: t.servers.file(), Partitions: t.Partitions, TTL: t.TTL, Renew: t.Renew, Takeover: t.Takeover, Unwatched: t.Unwatched, Log: t.Log,
 		Cores: t.Cores, AllReplicas: t.AllReplicas,
 	}
 }

@@ -79,6 +79,28 @@ func (p *Partition) Orphans(when Adoption, now time.Time) (holds []fallback.Clai
 	return holds, p.basis.remote, next
 }
 
+// RestsOn counts the holds that rest on a node's word, and lists claims for their rows. The node's
+// process has ended (G10), and its streams have been cut. A partition that is being given back has
+// no claims: its owner writes the rows.
+func (p *Partition) RestsOn(node string) (claims []fallback.Claim, holds int) {
+	if p.basis.remote == 0 {
+		return nil, 0
+	}
+	for key, k := range p.table.keys {
+		h := k.hold
+		if k.q.State() == handoff.Idle || !h.remote() || !h.confirmed.IsZero() || h.from == nil || h.from.Node() != node {
+			continue
+		}
+		if holds++; p.phase == Demoting {
+			continue
+		}
+		p.basis.common.known = false
+		h.freeze()
+		claims = append(claims, h.asClaim(key))
+	}
+	return claims, holds
+}
+
 // ownerGone reports whether no owner extends the deadline of the hold.
 func (h *hold) ownerGone() bool { return h.source != SourceOwner || h.from.Down() }
 

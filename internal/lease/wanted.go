@@ -26,6 +26,17 @@ func (p *Partition) Wanted(t *Turn, fence uint64) <-chan struct{} {
 	return k.wanted
 }
 
+// HasWaiters reports whether callers of this process wait for a key that another node, or the arbiter,
+// is asked for.
+func (p *Partition) HasWaiters() bool {
+	for _, k := range p.table.keys {
+		if k.contender != nil || k.request.link != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Recalled: the owner wants a key back, or asks whether this node has it at all.
 func (p *Partition) Recalled(l Link, f *peer.Frame, now time.Time, fx *Effects) {
 	k := p.table.keys[string(f.Key)]

@@ -60,6 +60,9 @@ func (h *half) wait(at time.Time) {
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.here.wrote.Add(1)
+	if c.here.ended.Load() {
+		return len(b), nil
+	}
 	late := c.here.net.late() + c.here.left()
 	c.in.mu.Lock()
 	closed := c.in.err
@@ -108,7 +111,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		c.here.wait()
 		n.mu.Lock()
-		open := n.passes(c.there, c.here)
+		open := n.passes(c.there, c.here) || c.there.ended.Load() && !c.here.dead && !n.cut[[2]*host{c.there, c.here}]
 		n.mu.Unlock()
 		if m, err := c.in.read(b, open); m > 0 || err != nil {
 			return m, err

@@ -51,6 +51,7 @@ var spared = map[string]string{
 	"NextCounts":  worlds,
 	"VoteFinal":   worlds,
 	"Rising":      worlds,
+	"ListGrace":   "it takes a process that has just started, for which rings keep still for Debounce; a deposed server, which buries, answers for less: internal/model/takeover has the story",
 	"Forsworn":    "while a request to acquire is outstanding no record is demoted (lease.Partition.MayForswear)",
 }
 

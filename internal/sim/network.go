@@ -22,13 +22,14 @@ var (
 // network connects the hosts. Each pair of hosts has a link that can be cut, in one direction or in
 // both.
 type network struct {
-	mu      sync.Mutex // protects the fields below; nothing blocks while it is held
-	rng     *rand.Rand
-	hosts   map[string]*host // by address of the listener
-	cut     map[[2]*host]bool
-	latency time.Duration // at most, of one direction
-	exact   bool          // it is as long as that
-	bad     func(format string, args ...any)
+	mu       sync.Mutex // protects the fields below; nothing blocks while it is held
+	rng      *rand.Rand
+	hosts    map[string]*host // by address of the listener
+	cut      map[[2]*host]bool
+	latency  time.Duration // at most, of one direction
+	exact    bool          // it is as long as that
+	machines []*machine
+	bad      func(format string, args ...any)
 }
 
 func newNetwork(seed uint64) *network {
@@ -50,6 +51,12 @@ type host struct {
 
 	wrote    atomic.Int64 // how often it has written to a connection
 	replaced atomic.Bool  // another host has its address, and resets data that is sent to this one
+
+	on     *machine      // nil: no other node sees this one end
+	over   chan struct{} // closed when its end is to be seen
+	broke  chan struct{} // closed when connections of those that watch it break; protected by net.mu
+	hidden bool          // it is not seen any more; protected by net.mu
+	ended  atomic.Bool   // it is dead, and what it has sent arrives
 
 	dead  bool           // protected by net.mu
 	conns map[*conn]bool // protected by net.mu: this host's ends
@@ -78,7 +85,7 @@ func (n *network) newHost() *host { return n.newHostAt("") }
 func (n *network) newHostAt(addr string) *host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := &host{net: n, accept: make(chan *conn, 64), gone: make(chan struct{}), conns: make(map[*conn]bool)}
+	h := &host{net: n, accept: make(chan *conn, 64), gone: make(chan struct{}), over: make(chan struct{}), broke: make(chan struct{}), conns: make(map[*conn]bool)}
 	if h.addr = addr; addr == "" {
 		h.addr = fmt.Sprintf("127.0.%d.%d:1", len(n.hosts)/250, 1+len(n.hosts)%250)
 	} else {
@@ -122,7 +129,14 @@ func (n *network) heal() {
 func (n *network) setLatency(most time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.latency = most
+	n.latency, n.exact = most, false
+}
+
+// setExactly makes all data be on their way for so long.
+func (n *network) setExactly(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency, n.exact = d, true
 }
 
 // die makes a host fall silent: nothing reaches it, and nothing comes from it, not even a reset.
@@ -161,6 +175,8 @@ func (n *network) reset(a, b *host) {
 	for _, c := range both {
 		c.fail(errReset)
 	}
+	a.breaks()
+	b.breaks()
 }
 
 // late returns for how long data is on its way.

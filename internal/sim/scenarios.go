@@ -42,6 +42,10 @@ var scenarios = []scenario{
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},                                  // G6
+	{"the same, when it was seen to end", 10, seenToEnd},                                        // G9
+	{"a holder keeps what it has by the word of a node that was seen to end", 8, heldByWord},    // G10, G11
+	{"a grant of a node that was seen to end is not taken", 8, grantOnTheWay},                   // G10
+	{"nor are holders forgotten that have just started", 5, notListed},                          // G11
 	{"the same, when the arbiter has lost its data", 3, killedAtTheNew},                         // G8
 	{"a killed node's partitions are taken unasked", 8, takenUnasked},                           // G6
 	{"a deaf node's keys are locked again soon", 3, deafened},                                   // G6

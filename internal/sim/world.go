@@ -41,6 +41,7 @@ type Config struct {
 	Opened   bool          // replicas have each session before it counts. The arbiter is one server
 	Spread   bool          // with Opened: some partitions are on a server of their own, as in a Redis Cluster
 	Usual    bool          // the intervals of nodes, and Takeover if it is on, have their defaults
+	Machines int           // so many that the nodes run on: those of one see each other end; 0: none does
 	Refused  bool          // a call that is lost or not answered fails at once
 
 	script func(*world)  // runs instead of the faults
@@ -72,6 +73,7 @@ func Random(seed uint64) Config {
 	if cfg.Usual = r.IntN(6) == 0; cfg.Usual { // with a T that they are no part of
 		cfg.TTL = []time.Duration{25, 35, 60}[r.IntN(3)] * time.Second
 	}
+	cfg.Machines = []int{0, 0, 1, 2}[r.IntN(4)]
 	return cfg
 }
 
@@ -295,6 +297,7 @@ func (n *node) startAt(addr string) *start {
 	w := n.w
 	n.starts++
 	s := &start{n: n, number: n.starts, h: w.net.newHostAt(addr), client: &client{s: w.s, w: w}, ready: make(chan struct{})}
+	s.h.on = w.net.machineOf(n.number, w.cfg.Machines)
 	s.h.clock = newClock(1, w.cfg.Seed, uint64(n.number)<<32|uint64(s.number)<<16|1<<15)
 	if wire.Clocks && w.cfg.rates != nil {
 		s.h.clock.rate = w.cfg.rates[n.number]
@@ -393,10 +396,14 @@ func (n *node) crash() {
 	s := n.now
 	n.now = nil
 	s.dead.Store(true)
-	s.h.die()
 	s.client.mu.Lock()
 	s.client.dead = true
 	s.client.mu.Unlock()
+	if s.h.on != nil {
+		s.h.end()
+	} else {
+		s.h.die()
+	}
 	s.stop()
 	now := n.w.now()
 	n.w.log.Put(history.Record{Process: s.rec.Process, ID: 1 << 62, Op: history.Gone, Call: now, Return: now})

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 )
@@ -27,6 +28,26 @@ type Clock interface {
 
 // A Witness is the Host of a node that is told why its streams end.
 type Witness interface{ Ended(err error) }
+
+// A Neighbour is the Host of a node that other nodes of its machine see end.
+type Neighbour interface {
+	// Place names the machine; "" if no other node sees this one.
+	Place() string
+
+	// Show lets other nodes of the machine see the end of this one, by its name, until Hide.
+	Show(node string) error
+	Hide()
+
+	// Tidy is to be called now and then.
+	Tidy()
+
+	// Watch blocks until a node of this machine has ended, and returns nil then. An error proves
+	// nothing: ctx has ended, the node was not there, or [ErrBroke].
+	Watch(ctx context.Context, node string) error
+}
+
+// ErrBroke is the error of a Neighbour that cannot be seen any more, and may live.
+var ErrBroke = errors.New("the connection to the other process broke")
 
 // A Hold is a key that a node has.
 type Hold struct {

@@ -3,7 +3,7 @@
 //
 //	go run ./internal/repo/rule N
 //
-// N is 1 to 17, I1 to I8 or E1 to E8 (docs/protocol.md), or G1 to G8 (docs/takeover.md).
+// N is 1 to 17, I1 to I8 or E1 to E8 (docs/protocol.md), or G1 to G11 (docs/takeover.md).
 package main
 
 import (

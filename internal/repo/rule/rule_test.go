@@ -125,7 +125,7 @@ var (
 	ran     = regexp.MustCompile(`^go test (?:-tags [a-z,]+ )?(?:-v )?-run '([^/']+)(?:/([^/']+))?' \./(\S+)(?: -model\.deep)?$`)
 	oneOf   = regexp.MustCompile(`^\^\((.*)\)\$$`)
 	top     = regexp.MustCompile(`^func ((?:Test|Fuzz)\w+)\(`)
-	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds))\.go:\d+:\t([A-Z]\w+) .*//`)
+	guarded = regexp.MustCompile(`(?m)^internal/(?:guard/guard|model/guard|model/takeover/(?:guardians|rounds|endings))\.go:\d+:\t([A-Z]\w+) .*//`)
 )
 
 // Each rule has a test or a transcript. Each test, guard, scenario and transcript that a command of

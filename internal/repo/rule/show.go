@@ -42,7 +42,7 @@ type page struct {
 type noRuleError string
 
 func (n noRuleError) Error() string {
-	return fmt.Sprintf("There is no rule %s: there are N=1 to 17, I1 to I8, G1 to G8 and E1 to E8.", string(n))
+	return fmt.Sprintf("There is no rule %s: there are N=1 to 17, I1 to I8, G1 to G11 and E1 to E8.", string(n))
 }
 
 // show writes the page of a rule.
@@ -183,7 +183,7 @@ func command(flags, test string, names []string, dir string) string {
 	return fmt.Sprintf("go test %s-run '%s' %s", flags, pattern, dir)
 }
 
-var ofGuard = regexp.MustCompile(`^internal/(?:(?:guard|model)/guard\.go:|model/takeover/(?:guardians|rounds)\.go:[0-9]+:\t[A-Z][A-Za-z]+ .*//)`)
+var ofGuard = regexp.MustCompile(`^internal/(?:(?:guard|model)/guard\.go:|model/takeover/(?:guardians|rounds|endings)\.go:[0-9]+:\t[A-Z][A-Za-z]+ .*//)`)
 
 // guardsAndComments writes which guards name the rule, and which comments of the code, of the
 // simulation and of the model.

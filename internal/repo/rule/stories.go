@@ -19,6 +19,8 @@ func (p *page) stories() {
 	for _, x := range []struct{ file, tells, flags, test, dir string }{
 		{"internal/model/takeover/guardians.go", "A session is dead that it, or a holder, takes for valid, without each of these guards.",
 			"-v", "TestGuardians_EachGuardPrevents", "./internal/model/takeover"},
+		{"internal/model/takeover/endings.go", "A session is dead that a holder takes for valid, without each of these guards.",
+			"-v", "TestEndings_EachGuardPrevents", "./internal/model/takeover"},
 		{"internal/model/takeover/rounds.go", "A Grace ends early that must not, without each of these guards.",
 			"-v", "TestRounds_EachGuardPrevents", "./internal/model/takeover"},
 		{"internal/guard/guard.go", "The simulation notices that a guard is missing, a minute each at most.",
