@@ -21,7 +21,8 @@ type ends struct {
 
 type nodeEnd struct {
 	since   time.Time
-	seen    bool            // its end was seen; otherwise another node has asked, and the one that saw it has not told yet
+	seen    bool            // its end was seen; otherwise another node has only asked
+	witness bool            // this node has seen its end: it tells the others
 	clear   bool            // nothing of this node's rests on its word
 	asking  map[*link]bool  // are told when that is so
 	answers map[string]bool // the nodes that have said so of themselves
@@ -79,6 +80,23 @@ func (e *ends) sees(name string, now time.Time) *nodeEnd {
 	}
 	n.seen = true
 	return n
+}
+
+// witnesses notes that this node has seen a node's end itself, also where it was told before.
+func (e *ends) witnesses(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := e.nodes[name]; n != nil {
+		n.witness = true
+		signal(n.signal)
+	}
+}
+
+// tells reports whether this node has to tell the others.
+func (e *ends) tells(n *nodeEnd) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return n.witness
 }
 
 // asked notes that another node wants to know when nothing of this node's rests on a node's word,
@@ -166,7 +184,7 @@ func (x *cluster) aboutEnd(l *link, f *peer.Frame) {
 	case x.streams.ended.asked(about, l, now):
 		_ = l.s.Send(endFrame(guardClear, about))
 	case x.believes(l.Node(), about):
-		x.hasEnded(about, false)
+		x.hasEnded(about)
 	}
 }
 
@@ -185,9 +203,8 @@ func endFrame(flags byte, node string) *peer.Frame {
 	return &peer.Frame{Kind: peer.Guard, Flags: flags, Key: []byte(node)}
 }
 
-// hasEnded is told that a node's process has ended. Its streams end. witness: this node has seen
-// it.
-func (x *cluster) hasEnded(node string, witness bool) {
+// hasEnded is told that a node's process has ended. Its streams end.
+func (x *cluster) hasEnded(node string) {
 	n := x.streams.ended.sees(node, x.c.now())
 	if n == nil {
 		return
@@ -197,14 +214,14 @@ func (x *cluster) hasEnded(node string, witness bool) {
 			l.s.Close(errEnded)
 		}
 	}
-	x.c.background(func() { x.outlive(node, n, witness) })
+	x.c.background(func() { x.outlive(node, n) })
 }
 
 // outlive looks after the keys of an ended node, until the arbiter says that its sessions are dead.
-// It gets rows for this node's holds that rest on its word, and tells those that ask once none does.
-// A guardian asks all others, and votes when all have answered. What is in vain is done again each
-// sixth of Takeover.
-func (x *cluster) outlive(node string, n *nodeEnd, witness bool) {
+// It gets rows for this node's holds that rest on its word, and tells those that ask once none
+// does. A guardian asks all others, and votes when all have answered. What is in vain is done again
+// each sixth of Takeover.
+func (x *cluster) outlive(node string, n *nodeEnd) {
 	defer x.streams.ended.forget(node)
 	ctx, every := x.c.life.ctx, x.c.opts.pingEvery()
 	asks, claims, lists := pace{every: every}, pace{every: every}, pace{every: every}
@@ -213,7 +230,7 @@ func (x *cluster) outlive(node string, n *nodeEnd, witness bool) {
 	var clear, listed bool
 	for ctx.Err() == nil && len(x.members.sessionsOf(node)) > 0 {
 		now, guards := x.c.now(), x.guards(node)
-		if (witness || guards) && asks.due(now) {
+		if (guards || x.streams.ended.tells(n)) && asks.due(now) {
 			x.askClear(n, node)
 		}
 		if !clear && x.clearOf(ctx, node, &claims) {
@@ -316,8 +333,8 @@ func (x *cluster) askClear(n *nodeEnd, node string) {
 const endedPasses = 4
 
 // clearOf reports whether nothing of this node's rests on the word of an ended node: its streams
-// have ended, and each hold that it granted has a row. It gets those rows that keepAdopting does not
-// get just now.
+// have ended, and each hold that it granted has a row. It gets those rows that keepAdopting does
+// not get just now.
 func (x *cluster) clearOf(ctx context.Context, node string, claims *pace) bool {
 	if guard.ClearCut && slices.ContainsFunc(x.all(), func(l *link) bool { return l.Node() == node }) {
 		return false

@@ -46,6 +46,12 @@ func TestEnds(t *testing.T) {
 		if e.look(); !signaled(n) {
 			t.Error("nothing has changed")
 		}
+		if e.witnesses("b"); e.has("b") || e.tells(n) {
+			t.Error("it has seen another node's end")
+		}
+		if e.witnesses("a"); !e.tells(n) || !signaled(n) {
+			t.Error("it was told before it has seen the end, and does not tell the others")
+		}
 		if e.forget("a"); e.has("a") || e.sees("a", now) == nil {
 			t.Error("a node without a session is remembered: it may have another one, if it lives after all")
 		}
@@ -190,8 +196,8 @@ func TestEnds_Believes(t *testing.T) {
 	}
 }
 
-// What nodes say on their streams of the end of others is believed if they can have seen it (G9). It
-// is not of themselves, or of the node that hears it.
+// What nodes say of the end of others is believed if they can have seen it (G9). It is not of
+// themselves, or of the node that hears it.
 func TestEnds_IsBelieved(t *testing.T) {
 	t.Parallel()
 	o := small()
@@ -274,7 +280,7 @@ func TestEnds_IsBelieved(t *testing.T) {
 	})
 }
 
-// A node whose process others do not watch says of no place that it is there, and shows no sign, and
+// A node that others do not watch says of no place that it is there, and shows no sign, and
 // one without Takeover neither. The sign of another goes with Close.
 func TestOptions_Unwatched(t *testing.T) {
 	for name, x := range map[string]struct {

@@ -138,5 +138,6 @@ func (x *cluster) sawEnd(ctx context.Context, node string) {
 		}
 	}
 	x.c.opts.Logger.Info("holdfast: a process of this host has ended", "node", node)
-	x.hasEnded(node, true)
+	x.hasEnded(node)
+	x.streams.ended.witnesses(node)
 }

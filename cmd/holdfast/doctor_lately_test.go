@@ -151,14 +151,16 @@ func TestDoctor_Deaths(t *testing.T) {
 	d.deaths([]nodeView{
 		mute,
 		view("anna", death(6*time.Second, clara), death(lately.Recent+time.Second, "session=d1 node=dora/1")),
-		view("berta", death(5*time.Second, clara), death(time.Minute, "session=a0 node=anna/1")),
+		view("berta", death(5*time.Second, clara), death(time.Minute, "session=a0 node=anna/1"),
+			coord.Event{Time: now.Add(-2 * time.Minute), Text: "a node's process has ended, and its session was ended session=e1 node=emma/1 host=vm:9"}),
 	})
 	want := []string{
 		"warn node clara (vm:7): it was declared dead 6s ago (by anna, berta), and its keys went to others -> if you did not end it",
 		"warn node anna: it was declared dead 1m0s ago (by berta), and its keys went to others; it has a session again -> it stood still",
+		"warn node emma (vm:9): it was declared dead 2m0s ago (by berta), and its keys went to others; its process had ended -> if you did not end it: look why",
 	}
 	got := strings.Split(d.says(), "\n")
-	if len(got) != 3 || !strings.HasPrefix(got[0], want[0]) || !strings.HasPrefix(got[1], want[1]) {
+	if len(got) != 4 || !strings.HasPrefix(got[0], want[0]) || !strings.HasPrefix(got[1], want[1]) || !strings.HasPrefix(got[2], want[2]) {
 		t.Error(d.says())
 	}
 }

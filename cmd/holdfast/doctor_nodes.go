@@ -239,7 +239,9 @@ func (d *doctor) deaths(all []nodeView) {
 		}
 		text, do := fmt.Sprintf("it was declared dead %v ago (by %s), and its keys went to others", lasting(x.Ago), few(slices.Sorted(slices.Values(by[session])))),
 			"if you did not end it: look whether it runs and gets CPU, and at its log"
-		if answers[x.Node] {
+		if x.Ended {
+			text, do = text+"; its process had ended", "if you did not end it: look why it has, for example for its memory, and at its log"
+		} else if answers[x.Node] {
 			text, do = text+"; it has a session again", "it stood still, or was cut off: look at its CPU limits and its log (docs/runbook.md, HoldfastSessionLost)"
 		}
 		d.warn("node "+what, do, "%s", text)

@@ -160,7 +160,7 @@ func TestDoctor_ANodeThatWasDeclaredDead(t *testing.T) {
 	dead := fmt.Sprintf("WARN  node clara (%s:%d): it was declared dead ", hostOf(t), nodes["clara"].cmd.Process.Pid)
 	await.Within(t, time.Minute, "doctor says that clara was declared dead", func() bool {
 		_, out := n.start("doctor").ends()
-		return strings.Contains(out, dead) && strings.Contains(out, "if you did not end it: look whether it runs and gets CPU") &&
+		return strings.Contains(out, dead) && strings.Contains(out, "; its process had ended") && strings.Contains(out, "if you did not end it: look why it has") &&
 			!strings.Contains(out, "FAIL  node clara")
 	})
 	anna := fmt.Sprintf("%s:%d", hostOf(t), nodes["anna"].cmd.Process.Pid)

@@ -13,8 +13,9 @@ const Recent = 5 * time.Minute
 
 // The beginnings of records of package coord.
 const (
-	lost = "session lost, and all locks with it "
-	dead = "a node was silent for too long, and its session was ended "
+	lost  = "session lost, and all locks with it "
+	dead  = "a node was silent for too long, and its session was ended "
+	ended = "a node's process has ended, and its session was ended "
 )
 
 // LostSession returns how long ago the process has last lost its session. known is false if it has
@@ -34,16 +35,20 @@ type Death struct {
 	Node    string // NodeInfo.ID, or the session if that was not known
 	Process string // its host and PID, as host:PID; empty: not known
 	Ago     time.Duration
+	Ended   bool // another process of its host has seen it end
 }
 
 // Deaths returns the deaths that a node has in its report, the newest first.
 func Deaths(r *coord.NodeReport) (all []Death) {
 	for _, e := range r.Events {
+		d := Death{Ago: r.Clock.Sub(e.Time)}
 		rest, ok := strings.CutPrefix(e.Text, dead)
 		if !ok {
+			rest, d.Ended = strings.CutPrefix(e.Text, ended)
+		}
+		if !ok && !d.Ended {
 			continue
 		}
-		d := Death{Ago: r.Clock.Sub(e.Time)}
 		for _, field := range strings.Fields(rest) { // names have no blanks
 			switch name, value, _ := strings.Cut(field, "="); name {
 			case "session":

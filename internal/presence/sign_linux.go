@@ -7,8 +7,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Place names this host's boot and the network namespace of the calling thread. Processes with the
@@ -20,8 +18,8 @@ func Place() string {
 		return ""
 	}
 	for _, path := range []string{"/proc/thread-self/ns/net", "/proc/self/ns/net"} {
-		var st unix.Stat_t
-		if unix.Stat(path, &st) == nil {
+		var st syscall.Stat_t
+		if syscall.Stat(path, &st) == nil {
 			return digest(fmt.Sprintf("%s %d %d", boot, st.Dev, st.Ino))[:16]
 		}
 	}
@@ -35,8 +33,8 @@ func digest(text string) string {
 }
 
 // address returns that of the name. The @ stands for the zero byte of abstract names.
-func address(name string) *unix.SockaddrUnix {
-	return &unix.SockaddrUnix{Name: "@holdfast/" + digest(name)}
+func address(name string) *syscall.SockaddrUnix {
+	return &syscall.SockaddrUnix{Name: "@holdfast/" + digest(name)}
 }
 
 // A Sign shows that this process lives. No finalizer takes it down: a Sign that nothing refers to
@@ -62,26 +60,35 @@ func show(name string, backlog int) (*Sign, error) {
 		return nil, fmt.Errorf("presence: socket: %w", err)
 	}
 	s := &Sign{fds: []int{fd}}
-	if err := unix.Bind(fd, address(name)); err != nil {
+	if err := syscall.Bind(fd, address(name)); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("presence: bind %q: %w", name, err)
 	}
-	second, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, high)
+	second, err := duplicate(fd, high)
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("presence: a descriptor from %d on: %w", high, err)
 	}
 	s.fds = append(s.fds, second)
-	if err := unix.Listen(fd, backlog); err != nil {
+	if err := syscall.Listen(fd, backlog); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("presence: listen: %w", err)
 	}
 	return s, nil
 }
 
+// duplicate returns another descriptor of a socket, with that number or a higher one.
+func duplicate(fd, least int) (int, error) {
+	n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, uintptr(least))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
 // socket returns one that does not block, and that programs executed later do not get.
 func socket() (int, error) {
-	return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	return syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 }
 
 // Tidy lets go of the 64 oldest connections. Those of watchers that are gone rest in the backlog as
@@ -95,7 +102,7 @@ func (s *Sign) Tidy() {
 	}
 	var old []int
 	for len(old) < some {
-		fd, _, err := unix.Accept4(s.fds[0], unix.SOCK_CLOEXEC)
+		fd, _, err := syscall.Accept4(s.fds[0], syscall.SOCK_CLOEXEC)
 		if err == syscall.EINTR {
 			continue
 		}
@@ -105,7 +112,7 @@ func (s *Sign) Tidy() {
 		old = append(old, fd)
 	}
 	for _, fd := range old { // after the loop, which would else meet their watchers again
-		_ = unix.Close(fd)
+		_ = syscall.Close(fd)
 	}
 }
 
@@ -114,7 +121,7 @@ func (s *Sign) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, fd := range s.fds {
-		_ = unix.Close(fd)
+		_ = syscall.Close(fd)
 	}
 	s.fds = nil
 }

@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Watcher is a connection to the sign of a process. The caller has to close it.
@@ -50,7 +48,7 @@ func connect(f *os.File, name string) error {
 	to, answer := address(name), error(nil)
 	err = c.Control(func(fd uintptr) {
 		for answer = syscall.EINTR; answer == syscall.EINTR; {
-			answer = unix.Connect(int(fd), to)
+			answer = syscall.Connect(int(fd), to)
 		}
 	})
 	return errors.Join(err, answer)

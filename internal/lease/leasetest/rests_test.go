@@ -85,7 +85,7 @@ func TestRestsOn_UntilThereAreRows(t *testing.T) {
 	}
 }
 
-// A call that is not answered confirms no row, and nor does one that a server answers which has just
+// A call that is not answered confirms no row. Nor does one that a server answers which has just
 // taken over: a deposed one may lack the row. One that is refused ends the hold.
 func TestRestsOn_WithoutAConfirmedRow(t *testing.T) {
 	w := after(t, "a b c", "a acquire\n owner a\n ping\n b lock k\n deliver\n cut a b")
@@ -111,8 +111,8 @@ func TestRestsOn_WithoutAConfirmedRow(t *testing.T) {
 	}
 }
 
-// A node gives a partition back, and is about to have rows for its holds by that. Meanwhile the next
-// owner answers for one, and ends: it is counted, and not claimed.
+// A node gives a partition back, and is about to have rows for its holds by that. Meanwhile the
+// next owner answers for one, and ends: it is counted, and not claimed.
 func TestRestsOn_WhileThePartitionIsGivenBack(t *testing.T) {
 	w := after(t, "a b", "b acquire\n owner b\n ping\n a lock k\n deliver\n b demote\n deliver\n a adopt\n tick 2s\n b renew\n b acquire\n a renew\n a verify")
 	a := w.node("a")
