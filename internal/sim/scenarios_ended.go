@@ -87,7 +87,7 @@ func notListed(i int) Config {
 		if g == nil {
 			return
 		}
-		s.client.set(func(x *weather) { x.latency = 700 * time.Millisecond })
+		s.client.set(func(x *weather) { x.latency = 300 * time.Millisecond })
 		for _, n := range w.nodes[2:] {
 			n.now.client.set(func(x *weather) { x.unheard = 0 })
 		}
