@@ -71,14 +71,19 @@ func (e *ends) has(name string) bool {
 
 // sees notes that a node's process has ended. It returns nil if that was known, or if there are too
 // many.
-func (e *ends) sees(name string, now time.Time) *nodeEnd {
+func (e *ends) sees(node string, now time.Time) *nodeEnd {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	n := e.node(name, now)
+	n := e.node(node, now)
 	if n == nil || n.seen {
 		return nil
 	}
 	n.seen = true
+	for name, other := range e.nodes { // it need not answer about them any more
+		if name != node {
+			signal(other.signal)
+		}
+	}
 	return n
 }
 
