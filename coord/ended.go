@@ -282,8 +282,15 @@ func (x *cluster) listsAll(ctx context.Context) bool {
 	if x.adoption().Silent {
 		return false
 	}
-	l, err := x.members.ask(ctx)
-	return err == nil && l.whole
+	for {
+		l, err := x.members.ask(ctx)
+		if err != nil || l.inGrace && guard.ListGrace {
+			return false
+		}
+		if !l.partial { // else that node is known to be dead by now, and the next list leaves out no session of its
+			return true
+		}
+	}
 }
 
 // guards reports whether this node guards a session of another one.

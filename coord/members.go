@@ -92,8 +92,9 @@ func (m *members) look() {
 
 // roll is a list of the arbiter's.
 type roll struct {
-	gossip []string // where the nodes gossip
-	whole  bool     // the nodes of all sessions are known now: none was left out, and the table is in no Grace
+	gossip  []string // where the nodes gossip
+	inGrace bool     // so is the table
+	partial bool     // a session was left out, as its node was found dead meanwhile: it may have another one
 }
 
 // ask lists the sessions.
@@ -127,8 +128,8 @@ func (m *members) ask(ctx context.Context) (l roll, err error) {
 	var ends []context.CancelCauseFunc
 	if err == nil {
 		m.done = this
-		l.gossip, l.whole, missed, ends = m.list(all.Sessions, start)
-		l.whole = l.whole && !(all.Grace > 0 && guard.ListGrace)
+		l.inGrace = all.Grace > 0
+		l.gossip, l.partial, missed, ends = m.list(all.Sessions, start)
 	}
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -147,9 +148,8 @@ func (m *members) ask(ctx context.Context) (l roll, err error) {
 // it misses for the first time, but for those that were just opened: a server that was deposed
 // knows nothing of them, answers yet, and would say for good that they are dead (E6). ends are of
 // the lives of nodes that are not listed any more: the arbiter may not have answered when it was
-// asked about their sessions. whole is as in roll. m.mu is held.
-func (m *members) list(all map[string]string, now time.Time) (gossip []string, whole bool, missed []string, ends []context.CancelCauseFunc) {
-	whole = true
+// asked about their sessions. partial is as in roll. m.mu is held.
+func (m *members) list(all map[string]string, now time.Time) (gossip []string, partial bool, missed []string, ends []context.CancelCauseFunc) {
 	m.observers = make(map[string]card)
 	for session, text := range all {
 		k := decodeCard(text)
@@ -165,8 +165,8 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string, w
 		if k.Node == "" {
 			continue
 		}
-		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked; it may have another session
-			whole = false
+		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked
+			partial = true
 			continue
 		}
 		n := m.nodes[k.Node]
@@ -212,7 +212,7 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string, w
 			}
 		}
 	}
-	return gossip, whole, missed, ends
+	return gossip, partial, missed, ends
 }
 
 func (n *member) drop(session string) {

@@ -29,11 +29,7 @@ func killed(i int) Config {
 // waiting for promises to pass.
 func seenToEnd(i int) Config {
 	nodes, die := []int{2, 3, 5, 8, 5}[i%5], []int{1, 1, 1, 1, 2}[i%5]
-	limit := seenWithin
-	if die > 1 { // a list that is made while one of them is buried is made again a sixth of D later
-		limit = takeoverD / 2
-	}
-	cfg := takenOver(i, nodes, die, "were seen to end", limit, func(_ *world, n *node) { n.crash() })
+	cfg := takenOver(i, nodes, die, "were seen to end", seenWithin, func(_ *world, n *node) { n.crash() })
 	if cfg.Machines = 1; nodes > 2 {
 		cfg.Machines += i / 5 % 2
 	}
