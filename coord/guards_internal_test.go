@@ -120,6 +120,25 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	}
 }
 
+// A session that is alone has a deadline that is no further away than the session is old, or than a
+// promise would be good for: so long its first guardians may have to wait (G7). Its lease bounds it.
+func TestGuarded_TheDeadlineOfASessionThatIsAloneGrows(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
+	for _, x := range []struct{ age, left time.Duration }{
+		{0, times.Valid()}, {time.Second, times.Valid()}, {5 * time.Second, 5 * time.Second}, {8 * time.Second, 8 * time.Second}, {20 * time.Second, 9 * time.Second},
+	} {
+		now := time.Now()
+		c := &Coordinator{cluster: &cluster{}}
+		g := &guarded{c: c, s: &session{Session: lease.NewSession("a", time.Time{})}, times: times, ward: guardians.NewWard(times)}
+		g.clock = wardClock{at: x.age, read: now}
+		g.end.leaseEnds = now.Add(9 * time.Second)
+		g.publish(now)
+		if left := g.s.Deadline().Sub(now); left != x.left {
+			t.Errorf("%v old: it ends in %v, want %v", x.age, left, x.left)
+		}
+	}
+}
+
 // burierFunc is an arbiter that does nothing but bury.
 type burierFunc func() (fallback.Burial, error)
 

@@ -84,6 +84,7 @@ func (g *guarded) publish(now time.Time) {
 	left := lease.Left(g.end.leaseEnds, now)
 	switch {
 	case g.alone():
+		left = min(left, max(g.times.Valid(), at)) // at is the session's age
 		g.ward.Relied(at + left)
 	case guard.Promised:
 		left = g.ward.Announce(at+left, at)
@@ -93,8 +94,10 @@ func (g *guarded) publish(now time.Time) {
 	}
 }
 
-// alone reports whether the arbiter knows of no other session. Then the lease alone counts, and a
-// process that stands still loses no more than without guardians. g.mu is held.
+// alone reports whether the arbiter knows of no other session. Then the lease alone counts, for no
+// longer ahead than the session is old. So a process that stands still loses no more than without
+// guardians once it is older than a lease, and processes that start together need not wait to guard
+// each other. g.mu is held.
 func (g *guarded) alone() bool {
 	recorded, _, phase := g.ward.Sets()
 	return len(recorded.Members) == 0 && phase == guardians.Settled && g.c.cluster.heard.registered.Load() <= 1

@@ -1,6 +1,7 @@
 package coord_test
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -61,6 +62,24 @@ func TestLog_ANodeThatNoneGuards(t *testing.T) {
 		if n := len(l.about(unguardedText)); n > 1 || n > 0 != (i == 0) {
 			t.Errorf("node %d says so %d times", i, n)
 		}
+	}
+}
+
+// Nodes that start together guard each other as soon as there are streams: the first one, which was
+// alone at the arbiter, too. Neither waits until the other's next look at its guardians, in ten
+// minutes here, or for the end of a lease of ten hours.
+func TestTakeover_NodesThatStartTogetherAreGuardedAtOnce(t *testing.T) {
+	t.Parallel()
+	a := fallback.NewMemory()
+	options := func() *coord.Options {
+		o := unhurried()
+		o.SessionTTL, o.Grace, o.Cluster.Takeover = 10*time.Hour, 12*time.Hour, time.Hour
+		return o
+	}
+	nodes := []*coord.Coordinator{join(t, a, options()), join(t, a, options())}
+	settled(t, 61, nodes...)
+	for i, n := range nodes {
+		await.Until(t, fmt.Sprintf("node %d is guarded", i), func() bool { return n.Stats().Guardians > 0 })
 	}
 }
 

@@ -158,13 +158,19 @@ func TestDoctor_ANodeThatWasDeclaredDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead := fmt.Sprintf("WARN  node clara (%s:%d): it was declared dead ", hostOf(t), nodes["clara"].cmd.Process.Pid)
+	out := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("doctor at last: ", out)
+		}
+	})
 	await.Within(t, time.Minute, "doctor says that clara was declared dead", func() bool {
-		_, out := n.start("doctor").ends()
+		_, out = n.start("doctor").ends()
 		return strings.Contains(out, dead) && strings.Contains(out, "; its process had ended") && strings.Contains(out, "if you did not end it: look why it has") &&
 			!strings.Contains(out, "FAIL  node clara")
 	})
 	anna := fmt.Sprintf("%s:%d", hostOf(t), nodes["anna"].cmd.Process.Pid)
-	if out := n.start("drain", anna).want(0); out != "anna ("+anna+") owns nothing any more\n" {
+	if out = n.start("drain", anna).want(0); out != "anna ("+anna+") owns nothing any more\n" {
 		t.Errorf("drain of HOST:PID: %q", out)
 	}
 }

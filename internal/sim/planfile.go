@@ -30,6 +30,7 @@ type savedRun struct {
 	Spread  bool         `json:"spread,omitempty"`
 	Usual   bool         `json:"usual,omitempty"`
 	Refused bool         `json:"refused,omitempty"`
+	Hosts   int          `json:"machines,omitempty"`
 	Plan    []savedFault `json:"plan"`
 }
 
@@ -66,7 +67,7 @@ func (cfg Config) save(failed string) []byte {
 	r := savedRun{
 		Failed: failed, Seed: cfg.Seed, TTL: span(cfg.TTL), Nodes: cfg.Nodes, Clients: cfg.Clients, Keys: cfg.Keys, Think: span(cfg.Think),
 		Ping: span(cfg.Ping), Guarded: span(cfg.Takeover), Length: cfg.Length, Drift: cfg.Drift, Ends: cfg.Ends, History: cfg.History, Mute: cfg.Mute, Watches: cfg.Observed, Opened: cfg.Opened, Spread: cfg.Spread,
-		Usual: cfg.Usual, Refused: cfg.Refused, Plan: []savedFault{},
+		Usual: cfg.Usual, Refused: cfg.Refused, Hosts: cfg.Machines, Plan: []savedFault{},
 	}
 	head, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -116,12 +117,14 @@ func load(text []byte) (cfg Config, err error) {
 	cfg = Config{
 		Seed: r.Seed, TTL: time.Duration(r.TTL), Nodes: r.Nodes, Clients: r.Clients, Keys: r.Keys, Think: time.Duration(r.Think),
 		Ping: time.Duration(r.Ping), Takeover: time.Duration(r.Guarded), Length: r.Length, Drift: r.Drift, Ends: r.Ends, History: r.History, Mute: r.Mute, Observed: r.Watches, Opened: r.Opened, Spread: r.Spread,
-		Usual: r.Usual, Refused: r.Refused, Plan: []Fault{},
+		Usual: r.Usual, Refused: r.Refused, Machines: r.Hosts, Plan: []Fault{},
 	}
 	within := func(n, least, most int) bool { return least <= n && n <= most }
 	switch {
 	case !within(cfg.Nodes, 1, maxNodes) || !within(cfg.Clients, 0, maxClients) || !within(cfg.Keys, 1, maxKeys) || !within(cfg.Length, 1, maxLength):
 		return cfg, fmt.Errorf("sim: a plan for %d nodes, %d clients, %d keys, length %d", cfg.Nodes, cfg.Clients, cfg.Keys, cfg.Length)
+	case !within(cfg.Machines, 0, maxNodes):
+		return cfg, fmt.Errorf("sim: a plan with %d machines", cfg.Machines)
 	case cfg.Ping != 0 && (cfg.Ping < minPing || cfg.Ping > maxPing):
 		return cfg, fmt.Errorf("sim: a plan with ping %v", cfg.Ping)
 	case cfg.Takeover != 0 && (cfg.Takeover < minTakeover || cfg.Takeover > maxTakeover):
