@@ -287,7 +287,7 @@ func stallsAreSeen(t *testing.T, _ *Run, r report.Result) {
 	}
 	// The others see that a process was killed, and not that it stands still: then they wait for D.
 	for scenario, least := range map[string]float64{"killed at work": 0.001, "gone at work": 1} {
-		if c := named(t, r, scenario+": longest wait"); c.Got < least {
+		if c := named(t, r, scenario+": longest wait"); float64(c.Got) < least {
 			t.Errorf("%s: the process's keys were free after %v s", scenario, c.Got)
 		}
 	}

@@ -49,6 +49,7 @@ func command() error {
 	flag.DurationVar(&cfg.Duration, "duration", 4*time.Minute, "for how long to commit faults")
 	flag.Uint64Var(&cfg.Seed, "seed", 1, "what decides which faults are committed, and when")
 	flag.IntVar(&cfg.Nodes, "nodes", 5, "number of nodes")
+	flag.IntVar(&cfg.Hosts, "hosts", 0, "number of hosts, which the nodes share: those of one see each other's processes end; a cut or a delay concerns all of a host; 0: each node has one of its own")
 	flag.IntVar(&cfg.Keys, "keys", 12, "keys that every node locks and unlocks all the time")
 	flag.IntVar(&cfg.Slow, "slow", 3, "keys that every node holds for long")
 	flag.DurationVar(&cfg.Rest.To, "rest", 120*time.Millisecond, "the longest rest of a client between two locks")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -19,6 +20,7 @@ type report struct {
 	Seed     uint64
 	Length   time.Duration
 	Nodes    int
+	Hosts    int // that they shared; 0: each had one of its own
 	TTL      time.Duration
 
 	Faults   map[string]int           // how often each was committed
@@ -35,6 +37,7 @@ type report struct {
 	Lost       int
 	Modes      map[mode]int // of Granted
 	Downgraded int          // of those for reading
+	Buried     [2]int       // sessions that others ended: of silent processes, of those that they saw end
 	Unknown    int          // of processes that were killed
 	Resource   *tally
 	Machine    time.Duration // time in which the machine did not let this process run
@@ -58,7 +61,7 @@ type report struct {
 func judge(r *running, events []event, end moment) *report {
 	h := read(events)
 	rep := &report{
-		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, TTL: r.cfg.Times.TTL,
+		Topology: r.cfg.Topology, Seed: r.cfg.Seed, Length: end.sub(r.begun), Nodes: r.cfg.Nodes, Hosts: r.cfg.Hosts, TTL: r.cfg.Times.TTL,
 		Faults: make(map[string]int), Stalls: make(map[string]time.Duration), Rounds: len(r.rounds), Bands: r.bands,
 		Granted: len(h.holds), Failed: len(h.failed), Unknown: h.unknown + h.orphaned, Machine: r.watch.Sum(),
 		events: events, history: h, run: r, end: end, Modes: make(map[mode]int),
@@ -115,7 +118,8 @@ func judge(r *running, events []event, end moment) *report {
 // write tells the report to people.
 func (rep *report) write(w io.Writer) {
 	ms := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	fmt.Fprintf(w, "\n%s, seed %d, %d nodes, T = %v, %v, %d rounds\n", rep.Topology, rep.Seed, rep.Nodes, rep.TTL, rep.Length.Round(time.Second), rep.Rounds)
+	fmt.Fprintf(w, "\n%s, seed %d, %d nodes on %d hosts, T = %v, %v, %d rounds\n", rep.Topology, rep.Seed, rep.Nodes, cmp.Or(rep.Hosts, rep.Nodes),
+		rep.TTL, rep.Length.Round(time.Second), rep.Rounds)
 	for _, name := range slices.Sorted(maps.Keys(rep.Faults)) {
 		stall := "-"
 		if d, ok := rep.Stalls[name]; ok {
@@ -124,6 +128,7 @@ func (rep *report) write(w io.Writer) {
 		fmt.Fprintf(w, "  %-42s %3d   longest stall, if alone: %s\n", name, rep.Faults[name], stall)
 	}
 	fmt.Fprintf(w, "locks: %d asked for, %d granted, %d given up, %d lost, %d unknown\n", rep.Locks, rep.Granted, rep.Failed, rep.Lost, rep.Unknown)
+	fmt.Fprintf(w, "sessions that other nodes ended: of %d processes that were silent for too long, of %d that they saw end\n", rep.Buried[0], rep.Buried[1])
 	fmt.Fprintf(w, "longest stall of a key: in calm times %v, with several faults at once %v; everybody worked again after %v at most\n",
 		ms(rep.Calm), ms(rep.Together), ms(rep.Recovery))
 	if t := rep.Resource; t != nil {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type config struct {
 	Duration time.Duration
 	Seed     uint64
 	Nodes    int
+	Hosts    int // that the nodes share; 0: each has one of its own
 	Keys     int // that all clients lock and unlock
 	Slow     int // that all clients hold for long
 	Rest     span
@@ -161,9 +163,15 @@ func keyNames(prefix string, n int) []string {
 // setUp starts everything, and waits until every node has locked every key.
 func (r *running) setUp(ctx context.Context) error {
 	nodes := keyNames("n", r.cfg.Nodes)
+	hosts := nodes[:min(cmp.Or(r.cfg.Hosts, len(nodes)), len(nodes))]
 	var err error
-	if r.net, err = lan.New("chaos", slices.Concat(nodes, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
+	if r.net, err = lan.New("chaos", slices.Concat(hosts, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
 		return err
+	}
+	for i, name := range nodes[len(hosts):] {
+		if err := r.net.Guest(name, r.net.Host(hosts[i%len(hosts)])); err != nil {
+			return err
+		}
 	}
 	setting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -195,7 +203,7 @@ func (r *running) setUp(ctx context.Context) error {
 		return fmt.Errorf("at the start: %w", err)
 	}
 	r.begun = now()
-	r.tell("%d nodes, %s, T = %v, seed %d: everybody works", r.cfg.Nodes, r.cfg.Topology, r.cfg.Times.TTL, r.cfg.Seed)
+	r.tell("%d nodes on %d hosts, %s, T = %v, seed %d: everybody works", r.cfg.Nodes, len(hosts), r.cfg.Topology, r.cfg.Times.TTL, r.cfg.Seed)
 	return nil
 }
 
@@ -373,6 +381,9 @@ func (r *running) finish(ctx context.Context) (*report, error) {
 	}
 	rep := judge(r, all, end)
 	rep.Resource, rep.Before, rep.Left = a.Tally, before, left
+	if rep.Buried, err = r.buried(); err != nil {
+		return nil, err
+	}
 	rep.Violations = append(rep.Violations, bad...)
 	for _, text := range a.Tally.Bad {
 		rep.Violations = append(rep.Violations, "the resource: "+text)
@@ -382,6 +393,20 @@ func (r *running) finish(ctx context.Context) (*report, error) {
 		rep.Violations = append(rep.Violations, fmt.Sprintf("left at Redis when all have left: %+v", left))
 	}
 	return rep, nil
+}
+
+// buried counts the sessions that others ended, by what they logged: of silent processes, and of
+// those that they saw end.
+func (r *running) buried() (n [2]int, err error) {
+	for _, s := range r.seats {
+		text, err := os.ReadFile(filepath.Join(r.dir, s.host.Name+".log"))
+		if err != nil {
+			return n, err
+		}
+		n[0] += strings.Count(string(text), "a node was silent for too long, and its session was ended")
+		n[1] += strings.Count(string(text), "a node's process has ended, and its session was ended")
+	}
+	return n, nil
 }
 
 func (r *running) tearDown() error {

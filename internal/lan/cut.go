@@ -92,24 +92,12 @@ func (n *Network) apply() error {
 	texts := make([]string, len(n.hosts)) // of those that change
 	var work sync.WaitGroup
 	for i, h := range n.hosts {
-		var rules []string
-		for _, id := range slices.Sorted(maps.Keys(n.cuts)) {
-			for _, w := range n.cuts[id] {
-				if w.To != h.Name {
-					continue
-				}
-				rule := "-A INPUT -s " + n.Host(w.From).Addr
-				if w.Loss > 0 {
-					rule += fmt.Sprintf(" -m statistic --mode random --probability %.2f", w.Loss)
-				}
-				if w.Refuse {
-					rules = append(rules, rule+" -p tcp -j REJECT --reject-with tcp-reset")
-				}
-				rules = append(rules, rule+" -j DROP")
-			}
+		if slices.IndexFunc(n.hosts, func(x *Host) bool { return x.Host == h.Host }) < i {
+			continue // a guest
 		}
+		rules := n.rules(h)
 		text := "*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n" + strings.Join(rules, "\n") + "\nCOMMIT\n"
-		if text == n.lines[h.Name] || len(rules) == 0 && n.lines[h.Name] == "" {
+		if text == n.lines[h.Namespace()] || len(rules) == 0 && n.lines[h.Namespace()] == "" {
 			continue
 		}
 		texts[i] = text
@@ -118,8 +106,45 @@ func (n *Network) apply() error {
 	work.Wait()
 	for i, h := range n.hosts {
 		if texts[i] != "" && errs[i] == nil {
-			n.lines[h.Name] = texts[i]
+			n.lines[h.Namespace()] = texts[i]
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// rules returns those of a host, for all that are on it. A packet's source may be any address of
+// the sender's host.
+func (n *Network) rules(h *Host) (rules []string) {
+	add := func(rule string) {
+		if !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.cuts)) {
+		for _, w := range n.cuts[id] {
+			if from := n.Host(w.From).Host; n.Host(w.To).Host == h.Host && from != h.Host {
+				for _, addr := range n.addrs(from) {
+					rule := "-A INPUT -s " + addr
+					if w.Loss > 0 {
+						rule += fmt.Sprintf(" -m statistic --mode random --probability %.2f", w.Loss)
+					}
+					if w.Refuse {
+						add(rule + " -p tcp -j REJECT --reject-with tcp-reset")
+					}
+					add(rule + " -j DROP")
+				}
+			}
+		}
+	}
+	return rules
+}
+
+// addrs returns all addresses of a host.
+func (n *Network) addrs(of *netns.Host) (all []string) {
+	for _, h := range n.hosts {
+		if h.Host == of {
+			all = append(all, h.Addr)
+		}
+	}
+	return all
 }

@@ -17,18 +17,19 @@ import (
 // them by the bridge's own address, which no cut affects.
 type Network struct {
 	*netns.Network
+	base  string // of all addresses
 	hosts []*Host
 
 	mu    sync.Mutex // protects the fields below
 	cuts  map[int]Cut
 	next  int
-	lines map[string]string // rules in force, by host
+	lines map[string]string // rules in force, by namespace
 }
 
-// A Host is a namespace.
+// A Host is a namespace, or one of several names and addresses in it: see [Network.Guest].
 type Host struct {
 	*netns.Host
-	Addr string
+	Name, Addr string
 }
 
 // Needs returns an error that names a missing tool or right of this machine, or nil.
@@ -42,12 +43,12 @@ func New(kind string, names ...string) (*Network, error) {
 	if n.Network, err = netns.New(kind); err != nil {
 		return n, err
 	}
-	bridge, base, err := n.bridge()
-	if err != nil {
+	var bridge *netns.Switch
+	if bridge, n.base, err = n.bridge(); err != nil {
 		return n, err
 	}
-	for i, name := range names {
-		h := &Host{Addr: base + strconv.Itoa(i+1)}
+	for _, name := range names {
+		h := n.named(name)
 		if h.Host, err = n.Network.Host(name); err != nil {
 			return n, err
 		}
@@ -57,6 +58,19 @@ func New(kind string, names ...string) (*Network, error) {
 		n.hosts = append(n.hosts, h)
 	}
 	return n, nil
+}
+
+func (n *Network) named(name string) *Host {
+	return &Host{Name: name, Addr: n.base + strconv.Itoa(len(n.hosts)+1)}
+}
+
+// Guest adds a name and an address on a host. Cuts and delays concern hosts: whoever is on one has
+// its share of them, and nothing cuts guests of a host from each other.
+func (n *Network) Guest(name string, on *Host) error {
+	h := n.named(name)
+	h.Host = on.Host
+	n.hosts = append(n.hosts, h)
+	return h.IP("addr", "add", h.Addr+"/24", "dev", "eth0")
 }
 
 // bases is locked while a process chooses addresses, until they are in use.
