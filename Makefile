@@ -123,9 +123,9 @@ CHARTS ?= ladder,zipf-rates
 charts:
 	go run ./bench -from $(RUN) -report -svg docs -charts $(CHARTS) -readme README.md >/dev/null
 
-figures: redis databases
+figures: redis databases etcd
 	go run ./bench -only hot,cold,held,own,shared,zipf,forward,idle,http -report -json docs/figures.json
-	go run ./bench -quick -only stalls -report -json docs/figures-stalls.json
+	go run ./bench -quick -only stalls -rivals all -report -json docs/figures-stalls.json
 	@$(MAKE) --no-print-directory charts
 
 # Allocations and instructions of the hot paths against internal/budget/limits.txt; UPDATE=1 writes that anew.

@@ -132,7 +132,7 @@ func stallResults(s stallSizes, runs []*stallRun) report.Result {
 			"a wait counts from when the request should have arrived, and until it failed if it did; a request fails if it has no lock after " + s.Limit.String() +
 				", or the lock says that it is not to be had",
 			"rolling: a new process joins, gets the requests, and the old one leaves; another " + s.Every.String() + " later",
-			"killed: the others get its requests at once, and a new process joins; requests that it had itself are not counted",
+			"killed: a process is killed (SIGKILL) while it holds a lock, the others get its requests at once, and a new process joins; requests that it had itself are not counted",
 			"killed at work: the same, where each request has its lock for " + atWork.String() + "; gone at work: the process stands still (SIGSTOP) for " + s.After.String() +
 				" instead, as on a machine that is gone, so that no connection breaks",
 			"outage: Redis is killed, started again with its data (appendonly) after " + s.Outage.String() + ", and watched for " + s.After.String(),

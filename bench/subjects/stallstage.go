@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -214,11 +215,18 @@ func (x *stallStage) rolling() {
 	}
 }
 
+// killed has a process killed while it holds a lock: of one that holds none a rival would lose
+// nothing.
 func (x *stallStage) killed() {
 	x.loses(func(p *stallProcess) error {
-		err := p.Cmd.Process.Kill()
-		_ = p.Stop() // it says that it was killed
-		return err
+		x.book.dies.Store(p.number)
+		limit := time.AfterFunc(x.sizes.Limit, func() { _ = p.Cmd.Process.Kill() })
+		defer limit.Stop()
+		_ = p.Cmd.Wait() // it says that it was killed
+		if !x.book.struck.Load() {
+			return fmt.Errorf("process %d did not get a lock to die with", p.number)
+		}
+		return nil
 	})
 	x.replace(0)
 	x.pass(x.sizes.After)
@@ -238,9 +246,6 @@ func (x *stallStage) gone() {
 
 // loses has a process end without a word.
 func (x *stallStage) loses(end func(*stallProcess) error) {
-	// A process that was alone at first relies on its lease: until that is over it has no
-	// guardians.
-	x.pass(cmp.Or(x.sizes.SessionTTL, 10*time.Second))
 	x.do(func() error {
 		if err := end(x.slots[0]); err != nil {
 			return err

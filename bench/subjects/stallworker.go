@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -162,6 +163,10 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 		got = true
 		l.book.waited(time.Since(arrived))
 		l.book.granted(key, fence)
+		if l.book.dies.Load() == l.me {
+			l.book.struck.Store(true)
+			die()
+		}
 		time.Sleep(l.Hold) // the work under the lock
 	})
 	if !got {
@@ -177,12 +182,26 @@ func (l *stallLoad) request(ctx context.Context, arrived time.Time) {
 	l.failure.CompareAndSwap(nil, &text)
 }
 
+// die ends this process as kill -9 does.
+func die() {
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
 // stallBook is memory that the processes of a scenario share, a file mapped by each. The writes of
 // a process stay there when it is killed.
 type stallBook struct {
 	begin  atomic.Int64             // nanoseconds since 1970; 0: not yet
 	over   atomic.Bool              // no requests arrive any more
 	serves [stallSlots]atomic.Int64 // which process gets the requests that arrive at a slot
+	dies   atomic.Int64             // which process kills itself with a lock in its hand; 0: none
+	struck atomic.Bool              // it has
 	stale  atomic.Int64             // tokens that were not above the last one of their key
 	slow   atomic.Int64             // requests that waited for longer than stallSlow
 	tokens [stallKeys]atomic.Uint64
