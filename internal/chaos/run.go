@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -396,18 +397,27 @@ func (r *running) finish(ctx context.Context) (*report, error) {
 }
 
 // buried counts the sessions that others ended, by what they logged: of silent processes, and of
-// those that they saw end.
+// those that they saw end. Several nodes may log the same end.
 func (r *running) buried() (n [2]int, err error) {
+	why := map[string]int{" was silent for too long": 0, "'s process has ended": 1}
+	counted := make(map[string]bool)
 	for _, s := range r.seats {
 		text, err := os.ReadFile(filepath.Join(r.dir, s.host.Name+".log"))
 		if err != nil {
 			return n, err
 		}
-		n[0] += strings.Count(string(text), "a node was silent for too long, and its session was ended")
-		n[1] += strings.Count(string(text), "a node's process has ended, and its session was ended")
+		for _, end := range burial.FindAllSubmatch(text, -1) {
+			if session := string(end[2]); !counted[session] {
+				counted[session] = true
+				n[why[string(end[1])]]++
+			}
+		}
 	}
 	return n, nil
 }
+
+// burial is the record of the end of a session.
+var burial = regexp.MustCompile(`holdfast: a node( was silent for too long|'s process has ended), and its session was ended" session=(\w+)`)
 
 func (r *running) tearDown() error {
 	for _, s := range r.seats {
