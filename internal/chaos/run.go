@@ -417,7 +417,7 @@ func (r *running) buried() (n [2]int, err error) {
 }
 
 // burial is the record of the end of a session.
-var burial = regexp.MustCompile(`holdfast: a node( was silent for too long|'s process has ended), and its session was ended" session=(\w+)`)
+var burial = regexp.MustCompile(`holdfast: a node( was silent for too long|'s process has ended), and its session was ended"[^\n]* session=(\w+)`)
 
 func (r *running) tearDown() error {
 	for _, s := range r.seats {
