@@ -287,7 +287,7 @@ func stallsAreSeen(t *testing.T, b *Run, r report.Result) {
 	}
 	// The others see at once that a process was killed. Keys of one that stands still are not to be had
 	// meanwhile.
-	for scenario, least := range map[string]float64{"killed at work": 0.001, "gone at work": b.Sizes.stalls.After.Seconds() / 2} {
+	for scenario, least := range map[string]float64{"killed at work": 0.001, "gone at work": b.Sizes.stalls.After.Seconds()} {
 		if c := named(t, r, scenario+": longest wait"); float64(c.Got) < least {
 			t.Errorf("%s: the process's keys were free after %v s", scenario, c.Got)
 		}

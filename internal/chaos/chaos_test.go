@@ -161,6 +161,40 @@ func TestTwoNodesCutFromEachOther(t *testing.T) {
 	}
 }
 
+// Nodes share two hosts. One is killed, another one of its host sees that, and the run counts it.
+// The other host is cut off for a second.
+func TestNodesThatShareHosts(t *testing.T) {
+	takes.Seconds(t)
+	r := scene(t, func(cfg *config) { cfg.Hosts = 2 }) // n1 and n3 on one of them
+	r.settle(t)
+	from := now()
+	r.seat("n1").kill()
+	if err := r.seat("n1").start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.recover(t.Context(), now(), false); err != nil {
+		t.Fatal(err)
+	}
+	_, to := r.cutFor(t, lan.Both([]string{"n2"}, r.allNames()), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := await(ctx, "the arbiter to forget the dead session", func() error {
+		left, err := r.servers.count(ctx)
+		if err == nil && left.Sessions != len(r.seats) {
+			err = fmt.Errorf("%+v", left)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bands = append(r.bands, &band{Fault: "killed, and cut", Begin: from, End: to})
+	r.rounds = append(r.rounds, &round{Faults: []string{"killed, and cut"}, Begin: from, Healed: to, Recovered: now(), End: now()})
+	if rep := r.judged(t); rep.Buried[1] != 1 {
+		t.Errorf("sessions that others ended: of %d silent processes, and of %d that they saw end", rep.Buried[0], rep.Buried[1])
+	}
+}
+
 // A node is cut from Redis, and from nothing else: it grants nothing after its deadline, its
 // holders are told by then, and its callers, why they wait.
 func TestANodeCutFromRedis(t *testing.T) {

@@ -80,6 +80,9 @@ func command() error {
 	if serverNames[cfg.Topology] == nil {
 		return fmt.Errorf("chaos: -topology %s is none of single, sentinel, cluster", cfg.Topology)
 	}
+	if cfg.Hosts < 0 || cfg.Hosts > cfg.Nodes {
+		return fmt.Errorf("chaos: -hosts %d has to be from 0 to -nodes, %d", cfg.Hosts, cfg.Nodes)
+	}
 	if cfg.All && cfg.Topology != "sentinel" {
 		return errors.New("chaos: -all-replicas is for -topology sentinel")
 	}

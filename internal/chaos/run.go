@@ -164,7 +164,7 @@ func keyNames(prefix string, n int) []string {
 // setUp starts everything, and waits until every node has locked every key.
 func (r *running) setUp(ctx context.Context) error {
 	nodes := keyNames("n", r.cfg.Nodes)
-	hosts := nodes[:min(cmp.Or(r.cfg.Hosts, len(nodes)), len(nodes))]
+	hosts := nodes[:cmp.Or(r.cfg.Hosts, len(nodes))]
 	var err error
 	if r.net, err = lan.New("chaos", slices.Concat(hosts, serverNames[r.cfg.Topology], r.cfg.Others)...); err != nil {
 		return err
