@@ -256,6 +256,23 @@ func (g *guarded) burials() (list []guardians.Burial) {
 	return list
 }
 
+// mayGuard has this node's session look for guardians if it has none: another node has answered for
+// the first time. Until it has some, it ends by its expiry only. A session that has guardians waits
+// for its next look: each change costs renewals.
+func (x *cluster) mayGuard() {
+	if s := x.c.sessions.current(); s != nil && s.guarded != nil && s.guarded.unguarded() {
+		s.guarded.wake()
+	}
+}
+
+// unguarded reports whether the session has no guardians.
+func (g *guarded) unguarded() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	recorded, _, _ := g.ward.Sets()
+	return len(recorded.Members) == 0
+}
+
 // answering returns the sessions that may guard this node's: their nodes take part, do not leave,
 // and have answered within the time. last is when such a session answered at last, within the time
 // or not.

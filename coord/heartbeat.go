@@ -40,15 +40,23 @@ func (l *link) pinged(f *peer.Frame) {
 func millis(d time.Duration) uint32 { return uint32(max(0, min(d, time.Hour)).Milliseconds()) }
 
 func (l *link) ponged(f *peer.Frame) {
+	if l.takePong(f) {
+		l.x.mayGuard()
+	}
+}
+
+// takePong reports whether it is the first answer on this stream.
+func (l *link) takePong(f *peer.Frame) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	first = l.beat.answeredAt.IsZero()
 	l.ring, l.beat.answeredAt = f.Token, l.x.c.now()
 	if f.Ping >= l.beat.last {
 		l.part()
 	}
 	at, ok := l.when(f.Ping)
 	if !ok {
-		return
+		return first
 	}
 	if !guard.PongSent {
 		at = l.x.c.now()
@@ -57,6 +65,7 @@ func (l *link) ponged(f *peer.Frame) {
 	if until := at.Add(time.Duration(f.Left) * time.Millisecond); until.After(last.validUntil) {
 		l.said.Store(&answer{until, last.pongs + 1})
 	}
+	return first
 }
 
 // answers notes that the other node has answered, and lastAnswer returns when it did, and its

@@ -133,13 +133,31 @@ func (w *Ward) Promise(guardian string) (until Instant, voted uint32) {
 
 // covered returns until when enough members of a set have promised.
 func (w *Ward) covered(s Set) Instant {
+	return w.enough(s, func(g string) Instant { return w.promises[g].until })
+}
+
+// hoped is covered, as if all pings that are under way had been answered.
+func (w *Ward) hoped(s Set) Instant {
+	return w.enough(s, func(g string) Instant {
+		end := w.promises[g].until
+		for _, p := range w.pings {
+			if p.guardian == g {
+				end = max(end, p.at+w.times.Valid())
+			}
+		}
+		return end
+	})
+}
+
+// enough returns the end that enough members of a set reach.
+func (w *Ward) enough(s Set, until func(guardian string) Instant) Instant {
 	if len(s.Members) == 0 {
 		return Forever
 	}
 	ends := make([]Instant, 0, Max)
 	for _, g := range s.Members {
-		if p := w.promises[g]; p.voted < s.Version || !guard.VoteFinal {
-			ends = append(ends, p.until)
+		if w.promises[g].voted < s.Version || !guard.VoteFinal {
+			ends = append(ends, until(g))
 		}
 	}
 	need, _ := Quorum(len(s.Members))
@@ -178,7 +196,8 @@ func (w *Ward) Alive(now Instant) bool {
 // Bound returns the latest deadline that may be announced to a holder now (G4), where the session's
 // lease ends at leaseEnds. It is at most Valid from now, guardians or not: else a first set could
 // not be asked for before an announcement of the lease's length has passed. While promises are
-// collected they bound it as well, so that they cover all announcements soon.
+// collected they bound it as well, and as long as these are too few those that the pings under way
+// ask for: so the answers to these cover all announcements.
 func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if !w.Alive(now) {
 		return now
@@ -187,8 +206,14 @@ func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if guard.Capped {
 		end = min(end, now+w.times.Valid())
 	}
-	if c := w.covered(w.next); w.phase == Collecting && c > now {
-		end = min(end, c)
+	if w.phase == Collecting {
+		c := w.covered(w.next)
+		if c <= now {
+			c = w.hoped(w.next)
+		}
+		if c > now {
+			end = min(end, c)
+		}
 	}
 	return max(end, now)
 }

@@ -183,6 +183,42 @@ func TestWard_AsksForASetWhenItsPromisesCoverAllThatWasAnnounced(t *testing.T) {
 	want(t, "proposes meanwhile", w.Propose(nil), false)
 }
 
+// Until enough members of the next set have answered, a session announces no more than the pings
+// under way will cover: so it asks for the set when they are answered, however late one is.
+func TestWard_AnnouncesWhatThePingsUnderWayWillCover(t *testing.T) {
+	w := guardians.NewWard(times)
+	members := []string{"a", "b", "c"}
+	w.Propose(members)
+	want(t, "announced before the first ping", w.Announce(100*s, 0), 8*s)
+	ping := func(now guardians.Instant) (pings []guardians.Ping) {
+		for _, m := range members {
+			pings = append(pings, w.Ping(m, now))
+		}
+		return pings
+	}
+	answer := func(i int, p guardians.Ping, now guardians.Instant) {
+		w.Promised(members[i], guardians.Pong{Seq: p.Seq}, now)
+	}
+	sent := ping(s)
+	answer(0, sent[0], 2*s)
+	want(t, "announced after one answer of three", w.Announce(100*s, 2*s), 7*s) // until 9 s
+	answer(1, sent[1], 3*s)
+	want(t, "announced after two", w.Announce(100*s, 3*s), 6*s)
+	want(t, "asks before the third knows the set", w.Ask(3*s), false)
+	answer(2, sent[2], 3*s)
+	want(t, "asks", w.Ask(3*s), true)
+
+	w = guardians.NewWard(times)
+	w.Propose(members)
+	ping(s)
+	want(t, "announced as none answers", w.Announce(100*s, 3*s), 6*s)
+	ping(4 * s)
+	want(t, "announced after further pings", w.Announce(100*s, 4*s), 8*s)
+	want(t, "announced when no ping is under way any more", w.Announce(100*s, 20*s), 8*s)
+	w.Promised("a", guardians.Pong{Seq: w.Ping("a", 20*s).Seq, Voted: 1}, 20*s)
+	want(t, "announced with one that has voted", w.Announce(100*s, 21*s), 8*s)
+}
+
 // Both sets count until the answer (G7), and renewals go on naming the next one (G8).
 func TestWard_NeedsBothSetsUntilTheAnswer(t *testing.T) {
 	asked := func() *guardians.Ward {

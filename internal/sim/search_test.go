@@ -19,8 +19,8 @@ var searches = flag.Int("sim.searches", 20, "how many random `runs` TestSearch_N
 
 // Processes are killed, leave, start, and start again under their names, at random; workers of the
 // others lock random keys. None waits for longer than a fifth above Takeover. One process at a
-// time dies, as two of a session's guardians may be among two; and none that has just started, as
-// a session without guardians ends by its expiry.
+// time dies, as two of a session's guardians may be among two; and none in its first half second,
+// as a session without guardians ends by its expiry.
 func TestSearch_NoneWaitsForLong(t *testing.T) {
 	for i := range uint64(*searches) {
 		t.Run(fmt.Sprint(*seed+i), func(t *testing.T) {
@@ -77,21 +77,31 @@ func (s *search) run() {
 	}
 	time.Sleep(time.Minute)
 	var died time.Time
+	kill := func(i int) {
+		died = time.Now()
+		s.kill(s.take(i))
+	}
+	start := func(name string) {
+		s.start(name)
+		if s.random.IntN(3) == 0 && time.Since(died) > 3*searchTakeover { // it crashes soon
+			time.Sleep(searchTakeover/6 + time.Duration(s.random.Int64N(int64(searchTakeover))))
+			kill(len(s.living) - 1)
+		}
+	}
 	for range 12 {
 		time.Sleep(time.Duration(s.random.Int64N(int64(2 * searchTakeover))))
 		i := s.random.IntN(len(s.living))
 		switch kind := s.random.IntN(6); {
-		case kind < 2 && len(s.living) > 2 && time.Since(died) > 3*searchTakeover && time.Since(s.living[i].born) > searchTakeover:
-			died = time.Now()
-			s.kill(s.take(i))
+		case kind < 2 && len(s.living) > 2 && time.Since(died) > 3*searchTakeover && time.Since(s.living[i].born) > searchTakeover/6:
+			kill(i)
 		case kind == 2 && len(s.living) > 2:
 			s.leave(s.take(i))
 		case kind == 3 && len(s.living) < 6:
-			s.start(fmt.Sprint("node", s.number))
+			start(fmt.Sprint("node", s.number))
 		case len(s.gone) > 0:
 			name := s.gone[0]
 			s.gone = s.gone[1:]
-			s.start(name)
+			start(name)
 		}
 	}
 	time.Sleep(10 * time.Second)
