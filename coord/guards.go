@@ -100,6 +100,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 		for _, session := range g.ward.Guardians() {
 			g.ping(session, at, &out)
 		}
+		g.publish(now) // as these pings may cover more
 	}
 	mono := g.monotonic(now)
 	if stood && guard.Resumed {
@@ -256,21 +257,21 @@ func (g *guarded) burials() (list []guardians.Burial) {
 	return list
 }
 
-// mayGuard has this node's session look for guardians if it has none: another node has answered for
-// the first time. Until it has some, it ends by its expiry only. A session that has guardians waits
-// for its next look: each change costs renewals.
+// mayGuard has this node's session look for guardians if it has none, and has asked for none: another
+// node has answered for the first time. Until it has some, it ends by its expiry only. A session
+// that has guardians waits for its next look: each change costs renewals.
 func (x *cluster) mayGuard() {
 	if s := x.c.sessions.current(); s != nil && s.guarded != nil && s.guarded.unguarded() {
 		s.guarded.wake()
 	}
 }
 
-// unguarded reports whether the session has no guardians.
+// unguarded reports whether the session has no guardians, and the arbiter is not asked for any.
 func (g *guarded) unguarded() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	recorded, _, _ := g.ward.Sets()
-	return len(recorded.Members) == 0
+	recorded, _, phase := g.ward.Sets()
+	return len(recorded.Members) == 0 && phase != guardians.Asked
 }
 
 // answering returns the sessions that may guard this node's: their nodes take part, do not leave,

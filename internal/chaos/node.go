@@ -102,7 +102,8 @@ func (j *job) options() *coord.Options {
 		Cluster: &coord.Cluster{Membership: gossip.Start, Gossip: j.IP + ":7946", Peer: j.IP + ":7947", Keepalive: j.Times.Keepalive,
 			Debounce: j.Times.Debounce, Takeover: j.Times.Takeover, Seeds: j.Seeds},
 		StartUnavailable: true,
-		Logger:           slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		// who guards whom, too
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }
 

@@ -197,7 +197,8 @@ func (w *Ward) Alive(now Instant) bool {
 // lease ends at leaseEnds. It is at most Valid from now, guardians or not: else a first set could
 // not be asked for before an announcement of the lease's length has passed. While promises are
 // collected they bound it as well, and as long as these are too few those that the pings under way
-// ask for: so the answers to these cover all announcements.
+// ask for: so the answers to these cover all announcements. Pings that have not been repeated in
+// time bound nothing.
 func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	if !w.Alive(now) {
 		return now
@@ -208,8 +209,8 @@ func (w *Ward) Bound(leaseEnds, now Instant) Instant {
 	}
 	if w.phase == Collecting {
 		c := w.covered(w.next)
-		if c <= now {
-			c = w.hoped(w.next)
+		if hoped := w.hoped(w.next); c <= now && hoped > now+w.times.Valid()-w.times.Promise/4 {
+			c = hoped
 		}
 		if c > now {
 			end = min(end, c)

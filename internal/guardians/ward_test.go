@@ -214,9 +214,12 @@ func TestWard_AnnouncesWhatThePingsUnderWayWillCover(t *testing.T) {
 	want(t, "announced as none answers", w.Announce(100*s, 3*s), 6*s)
 	ping(4 * s)
 	want(t, "announced after further pings", w.Announce(100*s, 4*s), 8*s)
-	want(t, "announced when no ping is under way any more", w.Announce(100*s, 20*s), 8*s)
+	want(t, "announced when pings have not been repeated in time", w.Announce(100*s, 7*s), 8*s)
 	w.Promised("a", guardians.Pong{Seq: w.Ping("a", 20*s).Seq, Voted: 1}, 20*s)
-	want(t, "announced with one that has voted", w.Announce(100*s, 21*s), 8*s)
+	w.Ping("b", 20*s)
+	want(t, "announced with one that has voted, and one that is asked, of three", w.Announce(100*s, 21*s), 8*s)
+	w.Ping("c", 20*s)
+	want(t, "announced with two that are asked", w.Announce(100*s, 21*s), 7*s)
 }
 
 // Both sets count until the answer (G7), and renewals go on naming the next one (G8).
