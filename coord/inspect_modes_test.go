@@ -300,6 +300,7 @@ func TestInspect_ASemaphoreOfTheLongestKey(t *testing.T) {
 	defer release(t, acquire(t, long, 1))
 	defer unlock(t, lock(t, c, "k"))
 	op := observer(t, a)
+	await.Until(t, "there is a stream", func() bool { return len(op.Nodes()) == 1 && op.Nodes()[0].Linked })
 	top, err := op.Top(t.Context(), 3, coord.LongestHeld)
 	if err != nil || len(top.Keys) != 2 || len(top.Unanswered) > 0 {
 		t.Errorf("Top: %d keys, %v, %v", len(top.Keys), top.Unanswered, err)

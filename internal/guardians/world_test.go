@@ -39,14 +39,15 @@ type world struct {
 	changes   int
 }
 
-// Times of the protocol. Clocks are between slow and fast, whose ratio is that of T - M to T.
+// Times of the protocol. Clocks are between slow and fast, whose ratio is that of T - M to T less a
+// millisecond, in which the arbiter counts.
 const (
 	lease  = 10 * time.Second
 	margin = time.Second
 	grace  = 12 * time.Second
 	renew  = 2500 * time.Millisecond
 	slow   = 0.95
-	fast   = slow / 0.9
+	fast   = slow * float64(lease-time.Millisecond) / float64(lease-margin)
 )
 
 // clock is a monotonic clock whose rate changes at times, or never.
@@ -212,21 +213,28 @@ func (w *world) check() {
 	}
 }
 
+// cutFor cuts two nodes off from each other, or a node and the arbiter, for a while.
+func (w *world) cutFor(pair [2]int, d time.Duration) {
+	w.cut[pair] = true
+	w.in(d, func() { delete(w.cut, pair) })
+}
+
 // fault makes something go wrong, and right again.
 func (w *world) fault() {
 	i, j := w.rand.IntN(len(w.nodes)), w.rand.IntN(len(w.nodes)+1)-1
 	n := w.nodes[i]
 	d := time.Duration(w.rand.Int64N(int64(8 * time.Second)))
-	switch w.rand.IntN(9) {
+	switch w.rand.IntN(10) {
+	case 9: // from the arbiter, so that its set stays, and from one node after another for longer than D
+		w.cutFor([2]int{-1, i}, lease-2*margin)
+		for k, at := range w.rand.Perm(len(w.nodes)) {
+			w.in(time.Duration(at)*w.times.Promise*6/5, func() { w.cutFor([2]int{min(i, k), max(i, k)}, w.times.Promise*4/3) })
+		}
 	case 0, 1, 2: // a cut between two nodes, or a node and the arbiter
-		pair := [2]int{min(i, j), max(i, j)}
-		w.cut[pair] = true
-		w.in(d, func() { delete(w.cut, pair) })
+		w.cutFor([2]int{min(i, j), max(i, j)}, d)
 	case 3: // from all nodes, and perhaps from the arbiter
 		for k := -w.rand.IntN(2); k < len(w.nodes); k++ {
-			pair := [2]int{min(i, k), max(i, k)}
-			w.cut[pair] = true
-			w.in(d, func() { delete(w.cut, pair) })
+			w.cutFor([2]int{min(i, k), max(i, k)}, d)
 		}
 	case 4, 5:
 		if n.up && !n.stopped {
