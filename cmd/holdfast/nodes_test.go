@@ -23,8 +23,11 @@ import (
 // HOLDFAST_URL.
 const asNode = "HOLDFAST_TEST_NODE"
 
-// nodeTakeover is the Takeover of such a node.
-const nodeTakeover = "HOLDFAST_TEST_TAKEOVER"
+// nodeTakeover is the Takeover of such a node, and nodeUnwatched is set if others do not see its end.
+const (
+	nodeTakeover  = "HOLDFAST_TEST_TAKEOVER"
+	nodeUnwatched = "HOLDFAST_TEST_UNWATCHED"
+)
 
 // serveNode is such a node. It locks a key that it owns, says so, and ends with its input.
 func serveNode(name string) error {
@@ -38,6 +41,7 @@ func serveNode(name string) error {
 	c, err := coord.New(context.Background(), redisarbiter.New(client, &redisarbiter.Options{ColdStart: true}), &coord.Options{
 		Name: name, SessionTTL: 30 * time.Second, Grace: 40 * time.Second, Partitions: 31, Cluster: &coord.Cluster{
 			Membership: gossip.Start, Gossip: "127.0.0.1:0", Debounce: 200 * time.Millisecond, Keepalive: 500 * time.Millisecond, Takeover: takeover,
+			Unwatched: os.Getenv(nodeUnwatched) != "",
 		},
 	})
 	if err != nil {
@@ -63,13 +67,13 @@ func serveNode(name string) error {
 	return err
 }
 
-// processes starts such nodes, and waits until they are ready.
-func (n *namespace) processes(takeover time.Duration, names ...string) map[string]*command {
+// processes starts such nodes, with more in their environment, and waits until they are ready.
+func (n *namespace) processes(takeover time.Duration, environment string, names ...string) map[string]*command {
 	n.t.Helper()
 	nodes := make(map[string]*command)
 	for _, name := range names {
 		x := &command{t: n.t, cmd: exec.Command(os.Args[0])}
-		x.cmd.Env = append(os.Environ(), asNode+"="+name, nodeTakeover+"="+takeover.String(), "HOLDFAST_URL="+n.server.Addr)
+		x.cmd.Env = append(os.Environ(), asNode+"="+name, nodeTakeover+"="+takeover.String(), "HOLDFAST_URL="+n.server.Addr, environment)
 		x.launch()
 		nodes[name] = x
 	}
@@ -79,11 +83,11 @@ func (n *namespace) processes(takeover time.Duration, names ...string) map[strin
 	return nodes
 }
 
-// Real processes: one stands still, and one is killed. The command names each, and tells of the
-// others.
+// Real processes, which do not see each other end: one stands still, and one is killed. The command
+// names each, and tells of the others.
 func TestCommands_NodesThatStandStillOrAreKilled(t *testing.T) {
 	n := newNamespace(t)
-	nodes := n.processes(25*time.Second, "anna", "berta", "clara")
+	nodes := n.processes(25*time.Second, nodeUnwatched+"=1", "anna", "berta", "clara")
 	list := decode[coord.KeyList](n, "locks")
 	if len(list.Keys) != 3 || len(list.Unanswered) > 0 {
 		t.Errorf("%+v", list)
@@ -153,7 +157,7 @@ func hostOf(t *testing.T) string {
 // others remember. Another one is drained by what nodes prints of it.
 func TestDoctor_ANodeThatWasDeclaredDead(t *testing.T) {
 	n := newNamespace(t)
-	nodes := n.processes(5*time.Second, "anna", "berta", "clara")
+	nodes := n.processes(5*time.Second, nodeUnwatched+"=", "anna", "berta", "clara")
 	if err := nodes["clara"].cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ var spared = map[string]string{
 	"PassWaits":   "holders have asked for rows before they speak (PassAdopts), and those that cannot do not speak; the model knows one holder, which does not",
 	"CompleteOld": "a pass counts after delta + M (PassOld), and each session that ends Grace has spoken itself: the model's story has a table without sessions",
 	"PassWhole":   "a pass counts after delta + M (PassOld), and what a deposed server wrote is hardly ever new then: internal/model/takeover has the story",
-	"Capped":      "a session has promises a sixth of D after its first lease, and hardly owns a partition by then: the replay of internal/model/takeover notices it",
+	"Capped":      "a session has promises a moment after its first lease, and hardly owns a partition by then: the replay of internal/model/takeover notices it",
 	"PingSent":    worlds,
 	"NextCounts":  worlds,
 	"VoteFinal":   worlds,
