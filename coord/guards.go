@@ -266,6 +266,21 @@ func (x *cluster) mayGuard() {
 	}
 }
 
+// lostGuardian has this node's session look after its guardians if the stream to one of them has
+// ended: perhaps its process was killed. Until the arbiter has recorded a set without it, the
+// others may be too few to bury this session.
+func (x *cluster) lostGuardian(session string) {
+	s := x.c.sessions.current()
+	if s == nil || s.guarded == nil {
+		return
+	}
+	s.guarded.mu.Lock()
+	defer s.guarded.mu.Unlock()
+	if slices.Contains(s.guarded.ward.Guardians(), session) {
+		s.guarded.wake()
+	}
+}
+
 // unguarded reports whether the session has no guardians, and the arbiter is not asked for any.
 func (g *guarded) unguarded() bool {
 	g.mu.Lock()

@@ -77,6 +77,7 @@ func (x *cluster) Down(s *peer.Stream, err error) {
 	x.streams.mu.Lock()
 	delete(x.streams.up, l)
 	x.streams.mu.Unlock()
+	x.lostGuardian(session)
 	for i := range x.c.parts {
 		var a after
 		p := &x.c.parts[i]

@@ -1,6 +1,7 @@
 package coord
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-go/holdfast/fallback"
@@ -152,6 +153,9 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	var promised time.Duration // without guardians none
 	if len(after.Members) > 0 {
 		promised = max(g.ward.Until()-at, 0)
+	}
+	if after.Version != before.Version && slices.ContainsFunc(after.Members, func(m string) bool { return g.c.cluster.linkTo(m) == nil }) {
+		g.wake() // a guardian was lost while the set was asked for
 	}
 	g.mu.Unlock()
 	out.flush()

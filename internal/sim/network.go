@@ -149,6 +149,20 @@ func (h *host) die() {
 	}
 }
 
+// killed makes a host's process end: its connections end, and it falls silent.
+func (h *host) killed() {
+	h.net.mu.Lock()
+	others := make(map[*host]bool)
+	for c := range h.conns {
+		others[c.there] = true
+	}
+	h.net.mu.Unlock()
+	for other := range others {
+		h.net.reset(h, other)
+	}
+	h.die()
+}
+
 // bury closes a dead host's own ends of its connections.
 func (h *host) bury() {
 	h.net.mu.Lock()
