@@ -305,16 +305,25 @@ func (x *cluster) guards(node string) bool {
 	return slices.ContainsFunc(sessions, s.guarded.guard.Guards)
 }
 
-// votes has this node vote against the sessions of an ended node. No hold rests on its word.
+// votes has this node vote against the sessions of an ended node. No hold rests on its word. All
+// sessions have been listed since it ended: one that is not known is dead.
 func (x *cluster) votes(node string) {
 	s := x.c.sessions.current()
 	if s == nil || s.guarded == nil {
 		return
 	}
 	sessions := x.members.sessionsOf(node)
+	live := make(map[string]bool)
+	for name := range x.members.listed() {
+		if !x.streams.ended.has(name) {
+			for _, session := range x.members.sessionsOf(name) {
+				live[session] = true
+			}
+		}
+	}
 	s.guarded.mu.Lock()
 	for _, session := range sessions {
-		s.guarded.guard.Ended(session)
+		s.guarded.guard.Ended(session, func(other string) bool { return !live[other] })
 	}
 	s.guarded.mu.Unlock()
 	s.guarded.wake()

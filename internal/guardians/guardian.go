@@ -32,10 +32,11 @@ type Guardian struct {
 
 // charge is one session that the node guards, or has heard votes against.
 type charge struct {
-	until Instant // the promise
-	ended bool    // its process has ended, and none relies on it (G11)
-	voted uint32  // the latest version that this node has voted for
-	sets  []Set   // as the session told at last
+	until Instant  // the promise
+	ended bool     // its process has ended, and none relies on it (G11)
+	over  []string // members that have ended or died as well: they promise nothing more
+	voted uint32   // the latest version that this node has voted for
+	sets  []Set    // as the session told at last
 	votes map[uint32][]string
 	known map[uint32]Set      // of the versions in votes
 	heard map[string][]uint32 // versions in votes by voter, the one that was heard last at the end
@@ -97,11 +98,33 @@ func (g *Guardian) Guards(ward string) bool {
 }
 
 // Ended is told that a session's process has ended, and that no other session relies on it: the
-// promise binds this node no more (G11).
-func (g *Guardian) Ended(ward string) {
-	if c := g.wards[ward]; c != nil {
-		c.ended = true
+// promise binds this node no more. over says which sessions have ended as well, or are dead at the
+// arbiter: those of them that are guardians count as having voted (G11). To be told again may make
+// them more.
+func (g *Guardian) Ended(ward string, over func(session string) bool) {
+	c := g.wards[ward]
+	if c == nil {
+		return
 	}
+	c.ended = true
+	for _, s := range c.sets {
+		for _, member := range s.Members {
+			if member != g.me && over(member) && !slices.Contains(c.over, member) {
+				c.over = append(c.over, member)
+			}
+		}
+	}
+}
+
+// voters returns the votes for a version.
+func (c *charge) voters(version uint32) []string {
+	all := slices.Clone(c.votes[version])
+	for _, member := range c.known[version].Members {
+		if slices.Contains(c.over, member) && !slices.Contains(all, member) {
+			all = append(all, member)
+		}
+	}
+	return all
 }
 
 // due returns the sets that this node may vote for once its promise has passed.
@@ -213,9 +236,10 @@ func (c *charge) drop(voter string) {
 // answer to it tells the recorded one.
 func (g *Guardian) Burials() (all []Burial) {
 	for ward, c := range g.wards {
-		for version, voters := range c.votes {
-			if _, need := Quorum(len(c.known[version].Members)); len(voters) >= need {
-				all = append(all, Burial{ward, version, slices.Clone(voters)})
+		for version, set := range c.known {
+			voters := c.voters(version)
+			if _, need := Quorum(len(set.Members)); len(voters) >= need {
+				all = append(all, Burial{ward, version, voters})
 			}
 		}
 	}

@@ -154,14 +154,14 @@ func TestGuardian_VotesAtOnceForAnEndedProcess(t *testing.T) {
 		"and a ping that was late":  func(g *guardians.Guardian) { g.Pinged("x", ping(one), 2*s) },
 		"and the vote of another":   func(g *guardians.Guardian) { g.Heard(ofTold[0], 2*s) },
 		"and a pause of its own":    func(g *guardians.Guardian) { g.Resumed(2*s, 9*s) },
-		"and being told once again": func(g *guardians.Guardian) { g.Ended("x") },
+		"and being told once again": func(g *guardians.Guardian) { g.Ended("x", none) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := guardians.NewGuardian("a", times)
 			g.Pinged("x", ping(one), s)
 			g.Pinged("y", ping(one), s)
 			want(t, "next", g.Next(), 11*s)
-			g.Ended("x")
+			g.Ended("x", none)
 			after(g)
 			if next := g.Next(); next > 2*s {
 				t.Errorf("it is to look at %v, not now", next)
@@ -178,14 +178,39 @@ func TestGuardian_VotesAtOnceForAnEndedProcess(t *testing.T) {
 	}
 }
 
+func none(string) bool { return false }
+
+// Where other guardians have ended as well, they count as having voted, once the ward's end is
+// known and this node has voted. They do not for a session that has not ended.
+func TestGuardian_CountsThoseThatEndedAsWell(t *testing.T) {
+	g := guardians.NewGuardian("a", times)
+	five := guardians.Set{Version: 1, Members: []string{"a", "b", "c", "d", "e"}} // three votes
+	g.Pinged("x", ping(five), 0)
+	g.Pinged("y", ping(five), 0)
+	ended := map[string]bool{"b": true, "a": true, "stranger": true}
+	over := func(session string) bool { return ended[session] }
+	g.Ended("x", over)
+	want(t, "burials before its vote", len(g.Burials()), 0)
+	want(t, "votes", len(g.Look(s)), 1)
+	want(t, "burials with two of three", len(g.Burials()), 0)
+	ended["c"] = true
+	want(t, "burials before it is told again", len(g.Burials()), 0)
+	g.Ended("x", over)
+	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [a b c]}]")
+	g.Heard(guardians.Vote{Ward: "x", Voter: "c", Set: five}, s)
+	want(t, "burials", fmt.Sprint(g.Burials()), "[{x 1 [a c b]}]")
+	want(t, "votes against y", len(g.Look(11*s)), 1)
+	want(t, "burials", len(g.Burials()), 1)
+}
+
 // It votes at once for a set of which it has heard by another one's vote alone, and for each set of
 // a change.
 func TestGuardian_VotesAtOnceForEachSet(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
 	g.Heard(guardians.Vote{Ward: "x", Voter: "b", Set: one}, 0)
 	g.Pinged("y", ping(one, two, not), 0)
-	g.Ended("x")
-	g.Ended("y")
+	g.Ended("x", none)
+	g.Ended("y", none)
 	want(t, "votes", fmt.Sprint(g.Look(s)), "[{x a {1 [a b c]}} {y a {1 [a b c]}} {y a {2 [a d]}}]")
 }
 
@@ -193,7 +218,7 @@ func TestGuardian_VotesAtOnceForEachSet(t *testing.T) {
 // needed. A promise that it makes later holds.
 func TestGuardian_EndOfASessionThatItDoesNotKnow(t *testing.T) {
 	g := guardians.NewGuardian("a", times)
-	g.Ended("x")
+	g.Ended("x", none)
 	want(t, "next", g.Next(), guardians.Forever)
 	want(t, "votes", len(g.Look(s)), 0)
 	want(t, "promised", len(g.Promised()), 0)
@@ -202,7 +227,7 @@ func TestGuardian_EndOfASessionThatItDoesNotKnow(t *testing.T) {
 	want(t, "votes before its promise has passed", len(g.Look(11*s-1)), 0)
 	want(t, "votes", len(g.Look(11*s)), 1)
 	g.Forget("x")
-	g.Ended("x")
+	g.Ended("x", none)
 	g.Pinged("x", ping(one), 20*s)
 	want(t, "votes", len(g.Look(30*s-1)), 0)
 }

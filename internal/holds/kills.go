@@ -23,7 +23,8 @@ import (
 type killing struct {
 	setup
 	Kills   int
-	Die     int // so many nodes at once
+	Die     int           // so many nodes at once
+	Apart   time.Duration // so long after each other, if they get a signal
 	By      harm
 	Lasts   time.Duration // a stop or a cut
 	Again   bool          // the dead node's process starts again, at its address
@@ -124,13 +125,16 @@ func (s killing) tell(out io.Writer, o outcome) bool {
 		own = fmt.Sprintf("%d of %d", o.own, o.had)
 	}
 	of := fmt.Sprint(len(o.worst), " times ", s.By.what)
-	if s.Die > 1 {
+	switch {
+	case s.Die > 1 && s.Apart > 0:
+		of = fmt.Sprint(of, ", ", s.Die, " of them ", s.Apart, " apart")
+	case s.Die > 1:
 		of = fmt.Sprint(of, ", ", s.Die, " at once")
 	}
 	sec := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
 		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.failed, o.lost, o.held, own, 100*share(o.granted), o.rates())
-	limit := s.promise() + goalLate
+	limit := s.promise() + goalLate + s.Apart*time.Duration(s.Die-1)
 	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.failed+o.lost == 0
 }
 
@@ -257,7 +261,7 @@ func (t *trial) kill(i int, s killing, o *outcome) error {
 	if err != nil {
 		return err
 	}
-	late := time.Since(begin)
+	late := max(time.Since(begin)-s.Apart*time.Duration(s.Die-1), 0) // since the last one
 	again := make(chan error, 1)
 	if s.Again {
 		go func() {
@@ -340,7 +344,10 @@ func (t *trial) harm(victims []*process, s killing) (mend func() error, err erro
 		}
 		return t.hosts.cut(concerned, s.By.cut)
 	}
-	for _, n := range victims {
+	for i, n := range victims {
+		if i > 0 {
+			time.Sleep(s.Apart)
+		}
 		if err := n.Cmd.Process.Signal(s.By.signal); err != nil {
 			return nil, err
 		}

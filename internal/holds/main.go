@@ -38,6 +38,7 @@ func main() {
 	awayKill := flag.Bool("away-kill", false, "with -away: half-way a node is killed")
 	again := flag.Bool("again", false, "with -kills: the process starts again, at its address and under its name")
 	after := flag.Duration("again-after", 0, "with -again: so long after it died")
+	apart := flag.Duration("apart", 0, "with -kills and -kill-nodes 5:2: so long between the deaths, by a signal; the times count from the last one")
 	workers := flag.Int("workers", 16, "goroutines of each process that lock, with -kills and -rolling")
 	roll := flag.Bool("rolling", false, "restart each node in turn under load, and tell how the others fared")
 	guaranteed := flag.Int("guarantees", 0, "have each event of README's table of guarantees happen so many `times`, eight of them at once")
@@ -60,7 +61,7 @@ func main() {
 		if s.Holds > 100_000 {
 			s.Holds = 1000
 		}
-		k := killing{setup: s, Kills: *kills, Lasts: cmp.Or(*lasts, s.TTL+5*time.Second), Again: *again, After: *after, Workers: *workers}
+		k := killing{setup: s, Kills: *kills, Lasts: cmp.Or(*lasts, s.TTL+5*time.Second), Apart: *apart, Again: *again, After: *after, Workers: *workers}
 		good, err = k.run(ctx, os.Stdout, *sizes, *by)
 	default:
 		lost, err = s.run(ctx, os.Stdout, *only)

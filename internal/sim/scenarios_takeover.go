@@ -26,12 +26,17 @@ func killed(i int) Config {
 }
 
 // seenToEnd: nodes die, and others of their machine see that (G9 to G11). Their keys are had without
-// waiting for promises to pass.
+// waiting for promises to pass, also where most of the guardians have died.
 func seenToEnd(i int) Config {
-	nodes, die := []int{2, 3, 5, 8, 5}[i%5], []int{1, 1, 1, 1, 2}[i%5]
-	cfg := takenOver(i, nodes, die, "were seen to end", seenWithin, func(_ *world, n *node) { n.crash() })
-	if cfg.Machines = 1; nodes > 2 {
-		cfg.Machines += i / 5 % 2
+	of := [][2]int{{2, 1}, {3, 1}, {5, 1}, {8, 1}, {5, 2}, {3, 2}, {4, 3}, {5, 3}, {6, 4}}
+	nodes, die := of[i%len(of)][0], of[i%len(of)][1]
+	limit := seenWithin
+	if 2*die > nodes { // what was in vain before the ends of guardians were known is done again
+		limit += takeoverD / 6
+	}
+	cfg := takenOver(i, nodes, die, "were seen to end", limit, func(_ *world, n *node) { n.crash() })
+	if cfg.Machines = 1; nodes > 2 && 2*die < nodes {
+		cfg.Machines += i / len(of) % 2
 	}
 	return cfg
 }
