@@ -313,20 +313,27 @@ func (x *cluster) votes(node string) {
 		return
 	}
 	sessions := x.members.sessionsOf(node)
-	live := make(map[string]bool)
-	for name := range x.members.listed() {
-		if !x.streams.ended.has(name) {
-			for _, session := range x.members.sessionsOf(name) {
-				live[session] = true
-			}
-		}
-	}
+	live := x.live()
 	s.guarded.mu.Lock()
 	for _, session := range sessions {
 		s.guarded.guard.Ended(session, func(other string) bool { return !live[other] })
 	}
 	s.guarded.mu.Unlock()
 	s.guarded.wake()
+}
+
+// live returns the sessions that are listed, without those of nodes that are known to have ended.
+func (x *cluster) live() map[string]bool {
+	all := make(map[string]bool)
+	for name := range x.members.listed() {
+		if x.streams.ended.has(name) {
+			continue
+		}
+		for _, session := range x.members.sessionsOf(name) {
+			all[session] = true
+		}
+	}
+	return all
 }
 
 // awaited returns the nodes that have yet to say that nothing of theirs rests on a node's word.

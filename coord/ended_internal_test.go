@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -268,9 +269,18 @@ func TestEnds_IsBelieved(t *testing.T) {
 	if n := of("far"); len(n.asking) != 1 {
 		t.Errorf("%d ask about a node that another one may see end", len(n.asking))
 	}
+	before := c.cluster.live()
 	heard(endFrame(guardEnded, "near"))
 	if !book.has("near") {
 		t.Error("it does not believe the witness")
+	}
+	// Those that live are no votes against one that has ended, this node's session among them.
+	near := c.members().sessionsOf("near")
+	for _, session := range near {
+		before[session] = !before[session]
+	}
+	if len(near) == 0 || !before[c.sessions.current().ID] || !maps.Equal(c.cluster.live(), maps.Collect(truths(before))) {
+		t.Errorf("of the sessions %v that live are %v", before, c.cluster.live())
 	}
 
 	register(t, c, "s5", card{Node: "late", Place: place})
@@ -278,6 +288,17 @@ func TestEnds_IsBelieved(t *testing.T) {
 		heard(endFrame(guardEnded, "late"))
 		return book.has("late")
 	})
+}
+
+// truths yields what is true.
+func truths(m map[string]bool) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for k, v := range m {
+			if v && !yield(k, v) {
+				return
+			}
+		}
+	}
 }
 
 // A node that others do not watch says of no place that it is there, and shows no sign, and

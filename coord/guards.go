@@ -96,7 +96,7 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	g.publish(now)
 	at := g.instant(now)
 	again := g.due(now)
-	if g.change(live, last, now, at, &out) || again {
+	if g.change(live, last, now, at, again, &out) || again {
 		for _, session := range g.ward.Guardians() {
 			g.ping(session, at, &out)
 		}
@@ -131,9 +131,9 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 }
 
 // change looks after the set of guardians. live are the sessions that have answered lately, and
-// last is when one did. It reports whether there is another set to be asked for promises. g.mu is
-// held.
-func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant, out *outbox) (proposed bool) {
+// last is when one did. due: pings are. It reports whether there is another set to be asked for
+// promises. g.mu is held.
+func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant, due bool, out *outbox) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline
 	// with it.
@@ -154,6 +154,9 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 		return v >= present.Version
 	})
 	slices.Sort(want)
+	if len(want) == 0 && len(present.Members) > 0 && !due && g.contact.silent.IsZero() {
+		return false // all streams have just ended: some may be back before pings are due, and none guards no better than one
+	}
 	// D/4 is a ping, and half of the time to the next one: no answer to the last ping has come.
 	overdue := len(present.Members) > 0 && now.Sub(last) >= g.times.Promise/4
 	if g.deaf(overdue, len(want) == 0, now) && guard.Deaf {

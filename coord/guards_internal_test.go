@@ -110,7 +110,7 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 		}
 		p := g.ward.Ping("b", at)
 		g.ward.Promised("b", guardians.Pong{Seq: p.Seq}, at)
-		g.change(live, now.Add(after), now.Add(after), at, new(outbox))
+		g.change(live, now.Add(after), now.Add(after), at, true, new(outbox))
 		if _, _, phase := g.ward.Sets(); phase == guardians.Asked {
 			asked = after
 		}

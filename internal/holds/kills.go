@@ -97,6 +97,9 @@ func (s killing) run(ctx context.Context, out io.Writer, sizes, by string) (good
 			return false, fmt.Errorf("-by has %q, must have names of %s", name, harmNames())
 		}
 		s.By = harms[i]
+		if s.Apart > 0 && s.By.cut != (lines{}) {
+			return false, fmt.Errorf("-by has %q: -apart is for kill and stop", name)
+		}
 		for size := range strings.SplitSeq(sizes, ",") {
 			n, die, two := strings.Cut(size, ":")
 			s.Die = 1
@@ -134,8 +137,8 @@ func (s killing) tell(out io.Writer, o outcome) bool {
 	sec := func(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
 		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.failed, o.lost, o.held, own, 100*share(o.granted), o.rates())
-	limit := s.promise() + goalLate + s.Apart*time.Duration(s.Die-1)
-	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit && o.failed+o.lost == 0
+	limit := s.promise() + goalLate
+	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit+s.Apart*time.Duration(s.Die-1) && o.failed+o.lost == 0
 }
 
 // rates lists how many calls of each kind a node made per second.

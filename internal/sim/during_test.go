@@ -17,6 +17,7 @@ import (
 type mortal struct {
 	*fallback.Memory
 	gone chan struct{} // closed when the first process that attached is dead
+	slow time.Duration // of its renewals
 	used bool
 }
 
@@ -24,6 +25,7 @@ type mortalSpace struct {
 	fallback.Namespace
 	fallback.Burier
 	gone chan struct{} // nil: another process's
+	slow time.Duration
 }
 
 func (a *mortal) Attach(ctx context.Context, s fallback.Settings) (fallback.Namespace, error) {
@@ -33,7 +35,7 @@ func (a *mortal) Attach(ctx context.Context, s fallback.Settings) (fallback.Name
 	}
 	x := mortalSpace{Namespace: n, Burier: n.(fallback.Burier)}
 	if !a.used {
-		a.used, x.gone = true, a.gone
+		a.used, x.gone, x.slow = true, a.gone, a.slow
 	}
 	return x, nil
 }
@@ -56,6 +58,7 @@ func (n mortalSpace) Open(ctx context.Context, id string, r fallback.Registratio
 }
 
 func (n mortalSpace) Renew(ctx context.Context, id string, r fallback.Registration) (fallback.Renewal, error) {
+	time.Sleep(n.slow)
 	if err := n.alive(); err != nil {
 		return fallback.Renewal{}, err
 	}

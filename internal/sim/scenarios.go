@@ -42,7 +42,7 @@ var scenarios = []scenario{
 	{"two arbiters: an address that changes in a rolling restart", 2, twoArbiters{seeds: true, moves: true}.config},
 	{"two arbiters: the same, and the data were copied", 2, twoArbiters{copied: true, moves: true}.config},
 	{"a killed node's keys are locked again soon", 10, killed},                                  // G6
-	{"the same, when it was seen to end", 18, seenToEnd},                                        // G9
+	{"the same, when it was seen to end", 20, seenToEnd},                                        // G9
 	{"a holder keeps what it has by the word of a node that was seen to end", 8, heldByWord},    // G10, G11
 	{"a grant of a node that was seen to end is not taken", 8, grantOnTheWay},                   // G10
 	{"nor are holders forgotten that have just started", 5, notListed},                          // G11

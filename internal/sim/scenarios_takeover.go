@@ -28,7 +28,7 @@ func killed(i int) Config {
 // seenToEnd: nodes die, and others of their machine see that (G9 to G11). Their keys are had without
 // waiting for promises to pass, also where most of the guardians have died.
 func seenToEnd(i int) Config {
-	of := [][2]int{{2, 1}, {3, 1}, {5, 1}, {8, 1}, {5, 2}, {3, 2}, {4, 3}, {5, 3}, {6, 4}}
+	of := [][2]int{{2, 1}, {3, 1}, {4, 1}, {5, 1}, {8, 1}, {5, 2}, {3, 2}, {4, 3}, {5, 3}, {6, 4}}
 	nodes, die := of[i%len(of)][0], of[i%len(of)][1]
 	limit := seenWithin
 	if 2*die > nodes { // what was in vain before the ends of guardians were known is done again
