@@ -154,8 +154,8 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 		return v >= present.Version
 	})
 	slices.Sort(want)
-	if len(want) == 0 && len(present.Members) > 0 && !due && g.contact.silent.IsZero() {
-		return false // all streams have just ended: some may be back before pings are due, and none guards no better than one
+	if len(want) == 0 && !due && g.contact.silent.IsZero() && len(present.Members) > 0 && !slices.ContainsFunc(present.Members, g.reaches) {
+		return false // all streams have just ended: some may be back before pings are due
 	}
 	// D/4 is a ping, and half of the time to the next one: no answer to the last ping has come.
 	overdue := len(present.Members) > 0 && now.Sub(last) >= g.times.Promise/4
@@ -176,6 +176,9 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 	}
 	return proposed
 }
+
+// reaches reports whether there is a stream to a session's node.
+func (g *guarded) reaches(session string) bool { return g.c.cluster.linkTo(session) != nil }
 
 // ask is Ward.Ask, and notes when it was so. g.mu is held.
 func (g *guarded) ask(now time.Time, at guardians.Instant) bool {
