@@ -154,7 +154,7 @@ func (g *guarded) recorded(a fallback.Renewal, sent time.Time) {
 	if len(after.Members) > 0 {
 		promised = max(g.ward.Until()-at, 0)
 	}
-	if after.Version != before.Version && slices.ContainsFunc(after.Members, func(m string) bool { return g.c.cluster.linkTo(m) == nil }) {
+	if after.Version != before.Version && slices.ContainsFunc(after.Members, func(m string) bool { return !g.reaches(m) }) {
 		g.wake() // a guardian was lost while the set was asked for
 	}
 	g.mu.Unlock()

@@ -349,7 +349,9 @@ func (t *trial) harm(victims []*process, s killing) (mend func() error, err erro
 	}
 	for i, n := range victims {
 		if i > 0 {
-			time.Sleep(s.Apart)
+			if err := t.sleep(s.Apart); err != nil {
+				return nil, err
+			}
 		}
 		if err := n.Cmd.Process.Signal(s.By.signal); err != nil {
 			return nil, err
