@@ -31,6 +31,7 @@ var scenarios = []scenario{
 	{"a dead shard costs no lock of another one", 8, deadShard},
 	{"the same, of the first ones that are adopted", 12, deadFirst},
 	{"what rests on an owner that is not heard any more is adopted in time", 40, cutFromOwner}, // rule 7
+	{"what a node gives that does not reach the arbiter is adopted in time", 18, ownerCutOff},
 	{"nothing is given back to a server that does not answer", 3, kept},                        // rule 4
 	{"what was announced has passed by slower clocks", 20, slowClock},                          // rule 6
 	{"a row that a failover lost was not released", 3, rowsLost},                               // I5

@@ -2,8 +2,11 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -11,8 +14,8 @@ import (
 	"github.com/holdfast-go/holdfast/coord"
 )
 
-// The scenarios of a node that holds keys of an owner which it does not hear any more: it gets rows
-// for them before the owner's last answer for them runs out.
+// The scenarios of a node that holds keys of an owner which it does not hear any more, or which the
+// arbiter does not hear: it gets rows for them before the owner's last answer for them runs out.
 
 // cutFromOwner: the times are the defaults of a SessionTTL that is long, where the owner answers
 // for a small part of it.
@@ -77,4 +80,66 @@ func (cfg Config) adopted(after time.Duration, dead func([]uint64) []uint64) Con
 		}
 	}
 	return cfg
+}
+
+// ownerCutOff: the first node does not reach the arbiter any more. It goes on giving its keys to the
+// other two, which want them by turns, until its session expires. They lose none, however long they
+// hold them.
+func ownerCutOff(i int) Config {
+	cfg := Config{Seed: uint64(i), TTL: []time.Duration{10, 6, 35}[i/3%3] * time.Second, Nodes: 3, Keys: 1, Refused: i%2 > 0}
+	switch i % 3 {
+	case 0:
+		cfg.Takeover, cfg.Usual = takeoverD, true
+	case 1:
+		cfg.Usual = true
+	default:
+		cfg.renew = 250 * time.Millisecond
+	}
+	cfg.script = func(w *world) {
+		time.Sleep(max(15*time.Second, cfg.TTL) + time.Duration(i)*70*time.Millisecond)
+		owner, others := w.nodes[0].now, w.nodes[1:]
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		var granted atomic.Int64 // keys of the first node, once it is cut off
+		var workers sync.WaitGroup
+		for _, other := range others {
+			for n := range 20 {
+				hold := []time.Duration{30, 1500}[n%2] * time.Millisecond
+				workers.Go(func() { other.now.lockByTurns(ctx, fmt.Sprint("key", n), hold, owner, &granted) })
+			}
+		}
+		time.Sleep(time.Second)
+		granted.Store(0)
+		owner.away(true)
+		for end := time.Now().Add(2 * cfg.TTL); others[0].now.c.Stats().Owned+others[1].now.c.Stats().Owned < partitions; time.Sleep(w.t(100 * time.Millisecond)) {
+			if time.Now().After(end) {
+				w.h.say("the other two have not its partitions %v after it was cut off", 2*cfg.TTL)
+				break
+			}
+		}
+		owner.away(false)
+		cancel()
+		workers.Wait()
+		if granted.Load() == 0 {
+			w.h.say("the node that was cut off has given the other two no key")
+		}
+	}
+	return cfg
+}
+
+// lockByTurns locks a key again and again. It counts the grants while owner is the key's owner.
+func (s *start) lockByTurns(ctx context.Context, key string, hold time.Duration, owner *start, granted *atomic.Int64) {
+	for ctx.Err() == nil {
+		l, err := s.c.Lock(ctx, key)
+		if err != nil {
+			continue
+		}
+		if o, _ := owner.c.Owner(key); o.Self {
+			granted.Add(1)
+		}
+		_ = pause(l.Context(), hold)
+		if err := l.Unlock(); errors.Is(err, coord.ErrLost) {
+			s.n.w.h.say("lost: %v", err)
+		}
+	}
 }

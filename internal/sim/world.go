@@ -49,6 +49,7 @@ type Config struct {
 	blind  bool          // no process looks for circles
 	hasty  bool          // processes look for circles all the time, and clients do little but get into them
 	call   time.Duration // CallTimeout; 0: the default
+	renew  time.Duration // RenewEvery; 0: a part of the TTL
 	rates  []float64     // of the nodes' clocks then, if they have clocks of their own
 }
 
@@ -350,6 +351,9 @@ func (n *node) startAt(addr string) *start {
 		RenewEvery: renew, StartUnavailable: true, DeadlockAfter: w.cfg.deadlocks(), LongWait: w.t(10 * time.Second), LongHold: w.t(time.Minute),
 	}
 	opts.CallTimeout = w.cfg.call
+	if w.cfg.renew > 0 {
+		opts.RenewEvery = w.cfg.renew
+	}
 	if w.cfg.apart {
 		opts.Cluster = nil
 	}
