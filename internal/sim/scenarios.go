@@ -32,11 +32,11 @@ var scenarios = []scenario{
 	{"the same, of the first ones that are adopted", 12, deadFirst},
 	{"what rests on an owner that is not heard any more is adopted in time", 40, cutFromOwner}, // rule 7
 	{"what a node gives that does not reach the arbiter is adopted in time", 18, ownerCutOff},
-	{"nothing is given back to a server that does not answer", 3, kept},                        // rule 4
-	{"what was announced has passed by slower clocks", 20, slowClock},                          // rule 6
-	{"a row that a failover lost was not released", 3, rowsLost},                               // I5
-	{"older data under the same identity give out no token again", 4, olderData},               // I2
-	{"a node that takes its partitions notices older data", 8, olderTaken},                     // I1
+	{"nothing is given back to a server that does not answer", 3, kept},          // rule 4
+	{"what was announced has passed by slower clocks", 20, slowClock},            // rule 6
+	{"a row that a failover lost was not released", 3, rowsLost},                 // I5
+	{"older data under the same identity give out no token again", 4, olderData}, // I2
+	{"a node that takes its partitions notices older data", 8, olderTaken},       // I1
 	{"a session is not dead by older data", 4, olderSessions},
 	{"two arbiters: two new servers, and common Seeds", 2, twoArbiters{seeds: true}.config},
 	{"two arbiters: a copy of the data", 2, twoArbiters{copied: true}.config},
