@@ -165,7 +165,7 @@ func (m *members) list(all map[string]string, now time.Time) (gossip []string, p
 		if k.Node == "" {
 			continue
 		}
-		if when, dead := m.dead[k.Node]; dead && when.After(now) { // since the arbiter was asked
+		if when, dead := m.dead[k.Node]; dead && !when.Before(now) { // since the arbiter was asked, or as it was
 			partial = true
 			continue
 		}

@@ -8,7 +8,9 @@
 // left, or the quantum (MaxTurns, MaxHold) is used up.
 //
 // The package is a state machine without goroutines, channels or a clock: its caller keeps a
-// [Queue] under a mutex of its own, passes the time in, and acts on the answers.
+// [Queue] under a mutex of its own, passes readings of a clock in, and acts on the answers. A
+// reading is the time since a moment that the caller has chosen for all of the queue's life, and is
+// not negative. (A time.Time is three times as large, and a process may hold a million keys.)
 package handoff
 
 import (
@@ -85,8 +87,8 @@ type Queue[T any] struct {
 
 	token    uint64 // the next turn's
 	left     uint64 // turns left in the block
-	recalled time.Time
-	turns    int // that began under the hold, or since its recall, with the running one
+	recalled time.Duration // when another process has asked for the key; 0: none has
+	turns    int           // that began under the hold, or since its recall, with the running one
 }
 
 // State returns the queue's state.
@@ -99,15 +101,15 @@ func (q *Queue[T]) Waiting() int { return int(q.waiting) }
 func (q *Queue[T]) Turns() int { return q.turns }
 
 // Recalled reports whether another process has asked for the key under this hold.
-func (q *Queue[T]) Recalled() bool { return !q.recalled.IsZero() }
+func (q *Queue[T]) Recalled() bool { return q.recalled > 0 }
 
 // RecalledFor returns for how long another process has asked for the key under this hold, 0 if none
 // has.
-func (q *Queue[T]) RecalledFor(now time.Time) time.Duration {
+func (q *Queue[T]) RecalledFor(now time.Duration) time.Duration {
 	if !q.Recalled() {
 		return 0
 	}
-	return now.Sub(q.recalled)
+	return now - q.recalled
 }
 
 // Enter takes a lingering hold's next turn without waiting, if there is one.
@@ -197,13 +199,13 @@ func (q *Queue[T]) Walk(pause func() bool, f func(*Waiter[T])) {
 // turn. contended is true if another process waits already. If there is no waiter, or a hold
 // already, it returns nil and does not take this one: the caller gives it back. So a grant and "a
 // waiter exists" are one step (rule 11).
-func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Time) *Waiter[T] {
+func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Duration) *Waiter[T] {
 	if q.state != Idle || q.waiting == 0 || n == 0 {
 		return nil
 	}
-	q.token, q.left, q.recalled, q.turns = first, n, time.Time{}, 0
+	q.token, q.left, q.recalled, q.turns = first, n, 0, 0
 	if contended {
-		q.recalled = now
+		q.recalled = max(now, 1)
 	}
 	return q.pop()
 }
@@ -214,7 +216,7 @@ func (q *Queue[T]) Begin(token uint64) bool {
 	if q.state != Idle || q.waiting > 0 {
 		return false
 	}
-	q.token, q.left, q.recalled, q.turns = token, 1, time.Time{}, 0
+	q.token, q.left, q.recalled, q.turns = token, 1, 0, 0
 	q.begin()
 	return true
 }
@@ -226,7 +228,7 @@ func (q *Queue[T]) Supply(token uint64) { q.token, q.left = token, 1 }
 // Rest ends the running turn if there are no waiters and the hold was not recalled, as Done does if
 // there is to be lingering. It reports whether it did.
 func (q *Queue[T]) Rest() bool {
-	if q.state != Turn || q.waiting > 0 || !q.recalled.IsZero() {
+	if q.state != Turn || q.waiting > 0 || q.Recalled() {
 		return false
 	}
 	q.state = Lingering
@@ -241,7 +243,7 @@ func (q *Queue[T]) Keep() bool { return q.left > 0 && q.Rest() }
 // waiter, or the hold was recalled.
 func (q *Queue[T]) Pass(token uint64) *Waiter[T] {
 	w := q.first
-	if q.state != Turn || w == nil || !q.recalled.IsZero() {
+	if q.state != Turn || w == nil || q.Recalled() {
 		return nil
 	}
 	if w == q.mark {
@@ -272,7 +274,7 @@ func (q *Queue[T]) Again(token uint64) bool {
 
 // Done ends the running turn, if there is one. It returns the waiter that has the next turn, or nil
 // and the next step with the hold: if it stays and a turn ran, the queue is Lingering now.
-func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
+func (q *Queue[T]) Done(now time.Duration, l Limits) (*Waiter[T], Next) {
 	switch {
 	case q.state != Turn:
 		return nil, Stay
@@ -290,23 +292,23 @@ func (q *Queue[T]) Done(now time.Time, l Limits) (*Waiter[T], Next) {
 }
 
 // exhausted reports whether the quantum is used up.
-func (q *Queue[T]) exhausted(now time.Time, l Limits) bool {
+func (q *Queue[T]) exhausted(now time.Duration, l Limits) bool {
 	if !q.Recalled() || !guard.Quantum {
 		return false
 	}
-	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now.Sub(q.recalled) >= l.MaxHold
+	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now-q.recalled >= l.MaxHold
 }
 
 // Recall notes that another process waits for the key. A lingering hold is to be given back at
 // once; one in use when Done says so: after the running turn if no waiter is left, else at the end
 // of the quantum, which counts from the first recall under the hold.
-func (q *Queue[T]) Recall(now time.Time) Next {
+func (q *Queue[T]) Recall(now time.Duration) Next {
 	switch {
 	case q.state == Lingering:
 		q.Drop()
 		return GiveBack
 	case q.state == Turn && !q.Recalled():
-		q.recalled, q.turns = now, 1
+		q.recalled, q.turns = max(now, 1), 1
 	}
 	return Stay
 }
@@ -323,7 +325,7 @@ func (q *Queue[T]) Relax() Next {
 // Drop makes the queue forget its hold, because it was lost or is given back, and the turn that
 // runs under it. The waiters stay.
 func (q *Queue[T]) Drop() {
-	q.state, q.token, q.left, q.recalled, q.turns = Idle, 0, 0, time.Time{}, 0
+	q.state, q.token, q.left, q.recalled, q.turns = Idle, 0, 0, 0, 0
 }
 
 func (q *Queue[T]) pop() *Waiter[T] {

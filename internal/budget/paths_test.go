@@ -38,7 +38,7 @@ const contenders = 16 // more make a turn no dearer, only the counting
 var paths = []path{
 	{name: "handoff/grant", setup: func(testing.TB) func() {
 		q, w := new(handoff.Queue[int]), new(handoff.Waiter[int])
-		now := time.Now()
+		const now = time.Hour
 		return func() {
 			q.Join(w)
 			q.Take(1, 1, false, now)
@@ -47,7 +47,7 @@ var paths = []path{
 	}},
 	{name: "handoff/handover", setup: func(testing.TB) func() {
 		q := new(handoff.Queue[int])
-		now := time.Now()
+		const now = time.Hour
 		q.Join(new(handoff.Waiter[int]))
 		q.Join(new(handoff.Waiter[int]))
 		w := q.Take(1, 1<<62, false, now)

@@ -198,7 +198,7 @@ func (p *Partition) imported(key string, row fallback.Row, sent, now time.Time, 
 		return
 	}
 	if n := p.grantedByRows(k, row.Identity); n > 0 {
-		if w := k.q.Take(uint64(row.Token), n, false, now); w != nil {
+		if w := k.q.Take(uint64(row.Token), n, false, p.cfg.At(now)); w != nil {
 			k.hold = p.newHold(hold{session: s, row: row, confirmed: sent})
 			p.show(SightAccepts, s.ID, 0, k)
 			p.basis.oldest = Earlier(p.basis.oldest, sent)

@@ -44,7 +44,7 @@ func (p *Partition) Granted(l Link, f *peer.Frame, deadline time.Time, pongs uin
 	var w *Waiter
 	until := p.deadlines(&h) // it rests on its owner: deadlines takes the announced one (announcedUntil)
 	if !until.Past(now) {
-		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended || k.asked, now)
+		w = k.q.Take(f.Token, uint64(f.Count), f.Flags == FlagContended || k.asked, p.cfg.At(now))
 	}
 	if w == nil {
 		p.send(l, peer.Release, k.name, h.row.Identity)

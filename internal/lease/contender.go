@@ -89,7 +89,7 @@ func (p *Partition) Install(x *Contender, s *Session, token fallback.Token, cont
 		return false
 	}
 	p.saw(token)
-	w := k.q.Take(uint64(token), Block, contended || x.asked || k.others != nil, now)
+	w := k.q.Take(uint64(token), Block, contended || x.asked || k.others != nil, p.cfg.At(now))
 	k.hold = p.newHold(h)
 	p.show(SightAccepts, s.ID, 0, k)
 	p.basis.oldest = Earlier(p.basis.oldest, sent)

@@ -166,7 +166,7 @@ func (p *Partition) recall(k *Key, now time.Time, fx *Effects) {
 // recallHere asks this node's own callers for a key, for another caller or node.
 func (p *Partition) recallHere(k *Key, now time.Time, fx *Effects) {
 	k.tellWanted()
-	if k.q.Recall(now) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
+	if k.q.Recall(p.cfg.At(now)) == handoff.GiveBack { // it lingered; one in use goes back when Done says so: after the turn, or a quantum
 		p.giveBack(k, now, fx)
 		return
 	}
@@ -216,7 +216,7 @@ func (p *Partition) grantSelf(k *Key, now time.Time, fx *Effects) bool {
 	if k.q.Waiting() == 0 {
 		return false
 	}
-	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, now)
+	w := k.q.Take(uint64(p.token(1)), 1, k.others != nil && len(k.others.queue) > 0, p.cfg.At(now))
 	k.hold = &p.own.hold
 	p.basis.holds++
 	p.seat(k, w, PathOwn, now, fx)

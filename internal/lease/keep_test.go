@@ -19,7 +19,7 @@ func kept(t *testing.T, began time.Time, lease time.Duration) (*Partition, *Key)
 	k.hold = p.newHold(hold{session: NewSession("s", began.Add(time.Minute)), confirmed: began, row: fallback.Row{Token: 1}})
 	p.basis.holds++
 	k.q.Join(new(Waiter))
-	if k.q.Take(1, Block, false, began) == nil {
+	if k.q.Take(1, Block, false, 0) == nil {
 		t.Fatal("no turn begins")
 	}
 	var fx Effects
@@ -93,7 +93,7 @@ func TestKeep(t *testing.T) {
 		"usual":               {func(*Partition, *Key) {}, true},
 		"context":             {func(_ *Partition, k *Key) { k.turn.end = func(error) {} }, false},
 		"shared":              {func(_ *Partition, k *Key) { k.turn.pledge = new(Pledge) }, false},
-		"recalled":            {func(_ *Partition, k *Key) { k.q.Recall(time.Now()) }, false},
+		"recalled":            {func(_ *Partition, k *Key) { k.q.Recall(0) }, false},
 		"a caller waits":      {func(_ *Partition, k *Key) { k.q.Join(new(Waiter)) }, false},
 		"not listed":          {func(_ *Partition, k *Key) { k.listed = false }, false},
 		"lost":                {func(_ *Partition, k *Key) { k.turn.lost = new(Loss) }, false},

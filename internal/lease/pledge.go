@@ -134,7 +134,7 @@ func (p *Partition) QuantumLeft(k *Key, now time.Time) (left time.Duration, busy
 	if quantum <= 0 {
 		quantum = usualQuantum
 	}
-	return quantum - k.q.RecalledFor(now), true
+	return quantum - k.q.RecalledFor(p.cfg.At(now)), true
 }
 
 // vacated ends the turn that runs if callers share it, and none is inside. It reports whether it
@@ -164,7 +164,7 @@ func (p *Partition) vacate(k *Key, now time.Time, fx *Effects) {
 	limits := p.cfg.Handoff
 	limits.Linger = 0
 	path := p.supply(k)
-	if next, what := k.q.Done(now, limits); next != nil {
+	if next, what := k.q.Done(p.cfg.At(now), limits); next != nil {
 		p.seat(k, next, path, now, fx)
 	} else if what == handoff.GiveBack {
 		p.giveBack(k, now, fx)

@@ -4,9 +4,17 @@ import (
 	"strconv"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/holdfast-go/holdfast/handoff"
 )
+
+// A process may hold a million keys. The allocator has objects of 240 bytes, and then of 256.
+func TestAKeyIsSmall(t *testing.T) {
+	if size := unsafe.Sizeof(Key{}); size > 240 {
+		t.Errorf("a key takes %d bytes, 240 at most", size)
+	}
+}
 
 // TestShelf_KeepsAFewKeys locks more keys of a partition than its owner keeps.
 func TestShelf_KeepsAFewKeys(t *testing.T) {

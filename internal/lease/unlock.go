@@ -109,7 +109,7 @@ func (p *Partition) finish(k *Key, now time.Time, fx *Effects) {
 	}
 	fx.Idle = !k.q.Recalled()
 	path := p.supply(k)
-	next, what := k.q.Done(now, limits) // the next waiter, unless the tokens or the quantum of a recalled hold are used up; or an action
+	next, what := k.q.Done(p.cfg.At(now), limits) // the next waiter, unless the tokens or the quantum of a recalled hold are used up; or an action
 	switch {
 	case next != nil:
 		p.seat(k, next, path, now, fx)
