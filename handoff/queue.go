@@ -85,9 +85,9 @@ type Queue[T any] struct {
 	waiting     int32
 	state       State
 
-	token    uint64 // the next turn's
-	left     uint64 // turns left in the block
-	recalled time.Duration // when another process has asked for the key; 0: none has
+	token    uint64        // the next turn's
+	left     uint64        // turns left in the block
+	recalled time.Duration // 1 more than when another process has asked for the key; 0: none has
 	turns    int           // that began under the hold, or since its recall, with the running one
 }
 
@@ -109,7 +109,7 @@ func (q *Queue[T]) RecalledFor(now time.Duration) time.Duration {
 	if !q.Recalled() {
 		return 0
 	}
-	return now - q.recalled
+	return now + 1 - q.recalled
 }
 
 // Enter takes a lingering hold's next turn without waiting, if there is one.
@@ -205,7 +205,7 @@ func (q *Queue[T]) Take(first, n uint64, contended bool, now time.Duration) *Wai
 	}
 	q.token, q.left, q.recalled, q.turns = first, n, 0, 0
 	if contended {
-		q.recalled = max(now, 1)
+		q.recalled = now + 1
 	}
 	return q.pop()
 }
@@ -296,7 +296,7 @@ func (q *Queue[T]) exhausted(now time.Duration, l Limits) bool {
 	if !q.Recalled() || !guard.Quantum {
 		return false
 	}
-	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && now-q.recalled >= l.MaxHold
+	return l.MaxTurns > 0 && q.turns >= l.MaxTurns || l.MaxHold > 0 && q.RecalledFor(now) >= l.MaxHold
 }
 
 // Recall notes that another process waits for the key. A lingering hold is to be given back at
@@ -308,7 +308,7 @@ func (q *Queue[T]) Recall(now time.Duration) Next {
 		q.Drop()
 		return GiveBack
 	case q.state == Turn && !q.Recalled():
-		q.recalled, q.turns = max(now, 1), 1
+		q.recalled, q.turns = now+1, 1
 	}
 	return Stay
 }

@@ -50,7 +50,7 @@ var tiny = Sizes{
 		SessionTTL: 6 * time.Second, // of less, on a busy machine, sessions expire
 		without:    "killed",        // the same as at work
 	},
-	modes: modesSizes{blocks: 1, block: 50 * time.Millisecond, ratios: 3},
+	modes: modesSizes{blocks: 1, block: 20 * time.Millisecond, ratios: 3},
 }
 
 // tinyBench starts a server for a test.

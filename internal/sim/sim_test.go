@@ -202,8 +202,8 @@ func runs(t *testing.T, begin time.Time) (all total) {
 
 // Events that happened once, told by hand.
 func TestScenarios(t *testing.T) {
-	if virtual.Race {
-		t.Skip("make test runs the scenarios without the race detector, which is on for random runs: they take ten times as long with it")
+	if !wire.Clocks {
+		t.Skip("make test runs the scenarios with -tags simulation")
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
