@@ -75,6 +75,9 @@ func Random(seed uint64) Config {
 		cfg.TTL = []time.Duration{25, 35, 60}[r.IntN(3)] * time.Second
 	}
 	cfg.Machines = []int{0, 0, 1, 2}[r.IntN(4)]
+	if r.IntN(40) == 0 {
+		cfg.Nodes = 6 // each has five guardians, the most that there are
+	}
 	return cfg
 }
 
