@@ -41,15 +41,13 @@ checks:
 	@nice $(MAKE) --no-print-directory -j 2 counts vulns core sim FOR=0 RUNS=100
 	@GOFLAGS='$(RACE)' nice go vet ./... && CGO_ENABLED=0 nice go vet ./peer
 
-# Each line of output is one package's. The root's packages are in all modules: they are compiled first, once. A bubble has one processor
-# with the race detector, so the simulation's tests are without it, and with all of them. So are two examples, in which many processes
-# compute: the tests of the packages that they use have it.
+# Each line of output is one package's. The root's packages are in all modules: they are compiled first, once. The simulation's
+# random runs have the race detector, and its other tests are without it: a bubble has one processor with it, and all of them without.
 SIDES ?= 2
-UNRACED := internal/sim examples/httplock examples/tokens
 tests: export GOFLAGS := $(RACE)
 tests:
 	@GOGC=400 go list -export -test ./... >/dev/null
-	@{ printf '%s -timeout=20m ./...\n' $(filter-out $(UNRACED),$(MODULES)); printf '%s unraced -timeout=20m ./...\n' $(UNRACED); \
+	@{ printf '%s -timeout=20m ./...\n' $(filter-out internal/sim,$(MODULES)); printf 'internal/sim %s\n' '-run=Simulation .' 'unraced -timeout=20m ./...'; \
 	  printf '%s -run=^Example ./...\n' $(ADAPTERS); printf '%s -timeout=20m -short -run=Conforms/(Sessions|Owners)|_ ./...\n' $(ARBITERS); } | \
 	  xargs -P $(SIDES) -L 1 sh -c 'cd $$0 && if [ "$$1" = unraced ]; then shift; export GOFLAGS="$(PLAIN)" CGO_ENABLED=0; fi && GOGC=400 nice go list -export -test ./... >/dev/null && go test -vet=off "$$@"'
 

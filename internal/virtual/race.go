@@ -2,5 +2,5 @@
 
 package virtual
 
-// Race tells whether the race detector is on.
-const Race = true
+// race tells whether the race detector is on.
+const race = true

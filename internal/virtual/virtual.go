@@ -16,7 +16,7 @@ var turn sync.Mutex // protects the number of processors
 // ThreadSanitizer. Races are found on one processor too: the detector looks at the order of events.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
-	if Race {
+	if race {
 		turn.Lock()
 		defer turn.Unlock()
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
