@@ -36,8 +36,8 @@ type killing struct {
 type harm struct {
 	name, what string
 	signal     syscall.Signal
-	lost       bool // the node ends, or has to: its keys have to be locked within goalLate of Takeover
 	cut        lines
+	lives      bool // the node goes on, and loses none of its own locks
 }
 
 // lines are the ways that are cut between some nodes and the rest.
@@ -46,11 +46,11 @@ type lines struct {
 }
 
 var harms = []harm{
-	{name: "kill", what: "SIGKILL", signal: syscall.SIGKILL, lost: true},
-	{name: "stop", what: "SIGSTOP", signal: syscall.SIGSTOP, lost: true},
-	{name: "cut", what: "cut from all", cut: lines{in: true, out: true, redis: true, peers: true}, lost: true},
+	{name: "kill", what: "SIGKILL", signal: syscall.SIGKILL},
+	{name: "stop", what: "SIGSTOP", signal: syscall.SIGSTOP},
+	{name: "cut", what: "cut from all", cut: lines{in: true, out: true, redis: true, peers: true}},
 	{name: "redis", what: "cut from Redis", cut: lines{in: true, out: true, redis: true}},
-	{name: "peers", what: "cut from the other nodes", cut: lines{in: true, out: true, peers: true}},
+	{name: "peers", what: "cut from the other nodes", cut: lines{in: true, out: true, peers: true}, lives: true},
 	{name: "out", what: "heard by none", cut: lines{out: true, redis: true, peers: true}},
 	{name: "in", what: "hears none", cut: lines{in: true, redis: true, peers: true}},
 }
@@ -64,8 +64,13 @@ func harmNames() string {
 }
 
 // goalLate is a margin on top of Takeover. Within their sum the others have to lock the keys of a
-// dead node again. The workers of another node must not go without any new lock for longer.
-const goalLate = 500 * time.Millisecond
+// dead node again. The workers of another node must not go without any new lock for longer. A node
+// that lives keeps its partitions until its death would be known. Then it gives them back, and its
+// keys are asked for again, which may take goalAlive more.
+const (
+	goalLate  = 500 * time.Millisecond
+	goalAlive = time.Second
+)
 
 // outcome is the result of a harm to one number of nodes.
 type outcome struct {
@@ -138,7 +143,11 @@ func (s killing) tell(out io.Writer, o outcome) bool {
 	fmt.Fprintf(out, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %d | %d of %d | %s | %.2f %% | %s |\n", s.Nodes, of, sec(at(o.locked, 50)), sec(at(o.locked, 99)),
 		sec(at(o.locked, 100)), sec(at(o.worst, 50)), sec(at(o.worst, 99)), sec(o.wait), sec(o.pause), o.failed, o.lost, o.held, own, 100*share(o.granted), o.rates())
 	limit := s.promise() + goalLate
-	return !s.By.lost || s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit+s.Apart*time.Duration(s.Die-1) && o.failed+o.lost == 0
+	if s.By.lives {
+		limit += goalAlive
+		o.lost += o.own
+	}
+	return s.promise() == 0 || at(o.worst, 99) <= limit && o.pause <= limit+s.Apart*time.Duration(s.Die-1) && o.failed+o.lost == 0
 }
 
 // rates lists how many calls of each kind a node made per second.
