@@ -94,6 +94,9 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 	var out outbox
 	g.mu.Lock()
 	g.publish(now)
+	if stood {
+		g.contact.resumed = now
+	}
 	at := g.instant(now)
 	again := g.due(now)
 	if g.change(live, last, now, at, again, &out) || again {
@@ -132,7 +135,8 @@ func (g *guarded) once(now time.Time, stood bool) (next time.Duration) {
 
 // change looks after the set of guardians. live are the sessions that have answered lately, and
 // last is when one did. due: pings are. It reports whether there is another set to be asked for
-// promises. g.mu is held.
+// promises. After this process stood still the guardians' silence may be its own: until the next
+// pings are due, it keeps those with a stream. g.mu is held.
 func (g *guarded) change(live []string, last, now time.Time, at guardians.Instant, due bool, out *outbox) (proposed bool) {
 	recorded, next, phase := g.ward.Sets()
 	// A wall clock that steps there and back moves the ward's clock on for good, and no deadline
@@ -145,6 +149,13 @@ func (g *guarded) change(live []string, last, now time.Time, at guardians.Instan
 	present := recorded
 	if phase == guardians.Collecting {
 		present = next
+	}
+	if now.Sub(g.contact.resumed) < g.times.Promise/looksPerPromise {
+		for _, member := range present.Members {
+			if !slices.Contains(live, member) && g.reaches(member) {
+				live = append(live, member)
+			}
+		}
 	}
 	want := guardians.Choose(g.s.ID, present.Members, live)
 	// A member's promise for a version that it has voted on is worth nothing (G5): a next version

@@ -3,6 +3,7 @@ package coord
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,49 @@ func TestGuarded_CoversItsDeadlineOverAStepOfTheWallClock(t *testing.T) {
 	}
 	if least := 9*time.Second - times.Valid(); asked < least {
 		t.Errorf("asked for after %v, before promises cover the deadline, which is not before %v", asked, least)
+	}
+}
+
+// A process that stood still hears late of its guardians. It keeps those with a stream until the
+// pings that it sends then should have been answered, and gives up the others at once.
+func TestGuarded_KeepsItsGuardiansWhenItStoodStill(t *testing.T) {
+	times := guardians.Times{Promise: 3 * time.Second, Margin: 300 * time.Millisecond}
+	now := time.Now()
+	for _, x := range []struct {
+		name    string
+		streams []string
+		resumed time.Duration // so long ago
+		want    []string
+	}{
+		{"just now", []string{"b", "c", "d"}, 0, []string{"b", "c", "d"}},
+		{"before the next pings are due", []string{"b", "c", "d"}, 499 * time.Millisecond, []string{"b", "c", "d"}},
+		{"when they are due", []string{"b", "c", "d"}, 500 * time.Millisecond, nil},
+		{"just now, and the stream to one has ended", []string{"b", "d"}, 0, []string{"b", "d"}},
+	} {
+		c := &Coordinator{cluster: new(cluster)}
+		for _, session := range x.streams {
+			c.cluster.streams.links.Store(session, new(link))
+		}
+		g := &guarded{c: c, s: &session{Session: lease.NewSession("a", now)}, times: times, ward: guardians.NewWard(times)}
+		g.wakes.renew = make(chan time.Time, 1)
+		g.ward.Propose([]string{"b", "c", "d"})
+		for _, member := range []string{"b", "c", "d"} {
+			g.ward.Promised(member, guardians.Pong{Seq: g.ward.Ping(member, 0).Seq}, 0)
+		}
+		if !g.ward.Ask(0) {
+			t.Fatal("the first set is not asked for")
+		}
+		g.ward.Recorded(1, false, 0)
+		g.contact = contacts{resumed: now.Add(-x.resumed), silent: now.Add(-time.Second), renewed: now}
+		g.change(nil, now.Add(-1200*time.Millisecond), now, 1200*time.Millisecond, true, new(outbox))
+		recorded, next, phase := g.ward.Sets()
+		got := next.Members
+		if phase == guardians.Settled {
+			got = recorded.Members
+		}
+		if slices.Sort(got); !slices.Equal(got, x.want) {
+			t.Errorf("%s: guardians %v, want %v", x.name, got, x.want)
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ type wardClock struct {
 // contacts are the times of a session's last contacts with its guardians and the arbiter.
 type contacts struct {
 	pinged  time.Time // the guardians, at last
+	resumed time.Time // when this process went on after it had stood still
 	silent  time.Time // when answers of all sessions that could guard this one were overdue; zero: they are not
 	asked   time.Time // when the next set was asked for, or one before it
 	renewed time.Time // the sending of the last renewal that was answered
