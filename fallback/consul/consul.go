@@ -84,6 +84,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
 // nameKey has the mark, a random text. It tells these data from those of another datacenter, and
@@ -251,7 +254,7 @@ func (s *store) conflict(errs api.TxnErrors) error {
 }
 
 func (s *store) rights(err error) error {
-	return refusal("the client's token must have the policy write for the key_prefix %q: %w", s.prefix, err)
+	return refusal("the client's token must have the policy write for the key_prefix %q: %w", s.prefix, denied(err))
 }
 
 // Swap implements [fallback.Records]. Each change is a transaction, which looks at the mark, too.

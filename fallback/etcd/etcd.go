@@ -72,6 +72,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 // markKey has a random text, which tells this cluster's data from those of another one that was
 // made with the same settings.
 func (s *store) markKey() string { return s.prefix + "mark" }
@@ -239,9 +242,9 @@ func (s *store) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return refusal("the client's user must have the rights to read and write keys with the prefix %q: %w", s.prefix, err)
+		return refusal("the client's user must have the rights to read and write keys with the prefix %q: %w", s.prefix, denied(err))
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrInvalidAuthMgmt):
-		return refusal("the cluster does not let the client in: %w", err)
+		return refusal("the cluster does not let the client in: %w", denied(err))
 	case errors.Is(err, rpctypes.ErrTooManyOps):
 		return refusal("the server's --max-txn-ops is less than 128, its default: %w", err)
 	case errors.Is(err, rpctypes.ErrNoSpace):

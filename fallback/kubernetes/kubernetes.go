@@ -125,6 +125,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
 var codecs = func() serializer.CodecFactory {
@@ -458,12 +461,12 @@ func (s *store) explain(err error) error {
 	case err == nil || errors.Is(err, fallback.ErrRefused):
 		return err
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return refusal("a ResourceQuota of the namespace %q has no room for another record: a namespace of Holdfast's has one Secret per partition, so raise "+
-			"the quota, or use fewer Partitions: %w", s.namespace, err)
+		return fmt.Errorf("%w: a ResourceQuota of the namespace %q has none for another record: a namespace of Holdfast's has one Secret per partition, so raise "+
+			"the quota, or use fewer Partitions: %w", fallback.ErrFull, s.namespace, err)
 	case apierrors.IsForbidden(err):
-		return refusal("the client must have the verbs get, list, create and update of secrets in the namespace %q: %w", s.namespace, err)
+		return refusal("the client must have the verbs get, list, create and update of secrets in the namespace %q: %w", s.namespace, denied(err))
 	case apierrors.IsUnauthorized(err):
-		return refusal("the API server does not let the client in: %w", err)
+		return refusal("the API server does not let the client in: %w", denied(err))
 	case apierrors.IsNotFound(err): // in the answer to a create: the namespace is missing
 		return refusal("the namespace %q is missing: create it: %w", s.namespace, err)
 	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsBadRequest(err):

@@ -343,8 +343,8 @@ func TestKubernetes_AQuotaIsNoMissingRight(t *testing.T) {
 	}
 	defer utilnet.CloseIdleConnectionsFor(s.client.Client.Transport)
 	_, err := s.Swap(t.Context(), "mark", []fallback.Change{{Key: "ns/p1", Value: []byte("v")}})
-	if !errors.Is(err, fallback.ErrRefused) {
-		t.Errorf("%v, want a refusal", err)
+	if !errors.Is(err, fallback.ErrFull) {
+		t.Errorf("%v, want ErrFull", err)
 	}
 	for _, part := range []string{"ResourceQuota", "exceeded quota: objects", "Partitions"} {
 		if !strings.Contains(err.Error(), part) {

@@ -105,6 +105,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
 func (s *store) records() *mongo.Collection {
@@ -288,15 +291,15 @@ func (s *store) explain(err error) error {
 	e := mongo.ServerError(nil)
 	if !errors.As(err, &e) {
 		if err != nil && strings.Contains(err.Error(), "AuthenticationFailed") {
-			return refusal("the replica set does not let the client in: %w", err)
+			return refusal("the replica set does not let the client in: %w", denied(err))
 		}
 		return err
 	}
 	switch {
 	case e.HasErrorCode(13): // Unauthorized
-		return refusal("the client's user must have the actions find, insert and update of %s.%s: %w", s.database, s.collection, err)
+		return refusal("the client's user must have the actions find, insert and update of %s.%s: %w", s.database, s.collection, denied(err))
 	case e.HasErrorCode(18): // AuthenticationFailed
-		return refusal("the replica set does not let the client in: %w", err)
+		return refusal("the replica set does not let the client in: %w", denied(err))
 	}
 	return err
 }

@@ -226,6 +226,9 @@ var refusals = map[uint16]string{
 	1054: "the table has other columns (see mysql.Table)",
 }
 
+// errPermission is a refusal of what the user may do.
+var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
+
 // denials refuse a process that starts, where it cannot even connect: it need not try again. Later
 // they are an outage.
 var denials = map[uint16]string{
@@ -233,11 +236,22 @@ var denials = map[uint16]string{
 	1049: refusals[1049],
 	1045: "the server does not let the user in",
 	1698: "the server does not let the user in",
+	1862: "the user's password has expired",
+	3118: "the user's account is locked",
+	4151: "the user's account is locked", // as MariaDB says
 }
 
-func denied(err error) error {
+func refusedAtStart(err error) error {
 	if text := denials[numberOf(err)]; text != "" {
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+	}
+	return err
+}
+
+// denied marks the error of a connection that the server has not let in.
+func denied(err error) error {
+	if n := numberOf(err); denials[n] != "" && n != 1049 {
+		return fmt.Errorf("%w: %w", fallback.ErrDenied, err)
 	}
 	return err
 }
@@ -251,6 +265,8 @@ func failed(err error) error {
 		return err
 	case tooLarge(err):
 		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap names the record
+	case numberOf(err) == 1044 || numberOf(err) == 1142 || numberOf(err) == 1143:
+		return fmt.Errorf("%w: %s: %w", errPermission, text, err)
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	case numberOf(err) == 1021 || numberOf(err) == 1114: // of a statement, and of no commit

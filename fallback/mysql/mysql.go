@@ -109,7 +109,7 @@ func (s *store) Open(ctx context.Context) error {
 		return err
 	}
 	if err := s.prepare(ctx); err != nil {
-		return errors.Join(denied(err), s.Close())
+		return errors.Join(refusedAtStart(err), s.Close())
 	}
 	return nil
 }
@@ -219,10 +219,11 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*sql.Conn) err
 		}
 		c, connected := p.Conn(ctx)
 		if connected != nil {
-			return notSent(connected)
+			return notSent(denied(connected))
 		}
 		err = f(c)
 		if readOnly(err) {
+			err = fmt.Errorf("%w: %w", fallback.ErrReadOnly, err)
 			// The name in the config may lead to the new primary by now, and this connection does
 			// not.
 			_ = c.Raw(func(any) error { return sqldriver.ErrBadConn })
@@ -267,7 +268,7 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(denied(err), s.Close()) }()
+	defer func() { err = errors.Join(refusedAtStart(err), s.Close()) }()
 	err = s.do(ctx, key, reading, func(c *sql.Conn) error {
 		q, missing, err := s.inspect(ctx, c)
 		if err != nil {

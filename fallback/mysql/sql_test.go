@@ -362,3 +362,34 @@ func TestMySQL_IdleConnectionsThatTheServerEnds(t *testing.T) {
 		}
 	}
 }
+
+// An operator is told why calls fail: of a right that the user has lost, of a password that was
+// changed, and of a server that is a replica now.
+func TestMySQL_ReasonsOfFailures(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	s.must(Table("hf.locks"), `CREATE USER clerk IDENTIFIED BY 'secret'`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
+	n := storetest.Attach(t, New(s.config("clerk"), &Options{Table: "hf.locks", ColdStart: true}))
+	lock(t, n, storetest.Alice)
+	load := func() error {
+		_, err := n.Load(t.Context(), 0)
+		return err
+	}
+	s.must(`SET GLOBAL read_only = 1`)
+	if err := load(); !errors.Is(err, fallback.ErrReadOnly) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("from a replica: %v", err)
+	}
+	s.must(`SET GLOBAL read_only = 0`, `REVOKE SELECT ON hf.locks FROM clerk`)
+	if err := load(); !errors.Is(err, fallback.ErrDenied) || !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without the right to read: %v", err)
+	}
+	s.must(`GRANT SELECT ON hf.locks TO clerk`, `ALTER USER clerk IDENTIFIED BY 'another'`)
+	s.restart()
+	if err := load(); !errors.Is(err, fallback.ErrDenied) || !errors.Is(err, fallback.ErrNotSent) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("with the password of before: %v", err)
+	}
+	s.must(`ALTER USER clerk IDENTIFIED BY 'secret'`)
+	if err := load(); err != nil {
+		t.Errorf("with the right one: %v", err)
+	}
+}

@@ -152,6 +152,36 @@ func TestPostgres_AStandbyIsNotRefusedForGood(t *testing.T) {
 	}
 }
 
+// An operator is told why calls fail: of a right that the role has lost, of a role that may not log
+// in any more, and of a server that takes no writes.
+func TestPostgres_ReasonsOfFailures(t *testing.T) {
+	takes.Seconds(t)
+	s := startServer(t)
+	s.must(postgres.Table("hf.locks"), `CREATE ROLE clerk LOGIN`, `GRANT USAGE ON SCHEMA hf TO clerk`, `GRANT SELECT, INSERT, UPDATE ON hf.locks TO clerk`)
+	n := attach(t, postgres.New(s.config("clerk"), options()))
+	lock(t, n, alice)
+	load := func() error {
+		_, err := n.Load(t.Context(), 0)
+		return err
+	}
+	s.must(`REVOKE SELECT ON hf.locks FROM clerk`)
+	if err := load(); !errors.Is(err, fallback.ErrDenied) || !errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without the right to read: %v", err)
+	}
+	hangUp := `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'clerk'`
+	s.must(`GRANT SELECT ON hf.locks TO clerk`, `ALTER ROLE clerk NOLOGIN`, hangUp)
+	if err := load(); !errors.Is(err, fallback.ErrDenied) || !errors.Is(err, fallback.ErrNotSent) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("without the right to log in: %v", err)
+	}
+	s.must(`ALTER ROLE clerk LOGIN`, `ALTER ROLE clerk SET default_transaction_read_only = on`)
+	if err := load(); err != nil {
+		t.Errorf("with the rights again: %v", err)
+	}
+	if _, err := n.Lock(t.Context(), fallback.LockRequest{Partition: 1, Key: "k", Me: alice, Block: 1}); !errors.Is(err, fallback.ErrReadOnly) || errors.Is(err, fallback.ErrRefused) {
+		t.Errorf("Lock at a server that takes no writes: %v", err)
+	}
+}
+
 // Coordinators lock keys while the server is killed, and replaced by a standby that lacks some of
 // its commits. One of them is cut off from it for longer than its session lasts.
 func TestPostgres_NoTwoHoldersOverKillsAndPromotions(t *testing.T) {

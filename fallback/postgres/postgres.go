@@ -100,7 +100,7 @@ func (s *store) Open(ctx context.Context) error {
 		return err
 	}
 	if err := s.prepare(ctx); err != nil {
-		return errors.Join(denied(err), s.Close())
+		return errors.Join(refusedAtStart(err), s.Close())
 	}
 	return nil
 }
@@ -180,11 +180,12 @@ func (s *store) do(ctx context.Context, key string, h how, f func(*pgxpool.Conn)
 		}
 		c, acquired := p.Acquire(ctx)
 		if acquired != nil {
-			return notSent(unreached(ctx, s.config.ConnConfig, acquired))
+			return notSent(denied(unreached(ctx, s.config.ConnConfig, acquired)))
 		}
 		err = f(c)
 		ended := err != nil && c.Conn().IsClosed()
 		if readOnly(err) {
+			err = fmt.Errorf("%w: %w", fallback.ErrReadOnly, err)
 			p.Reset() // the name in the config may lead to the new primary by now, and no connection of before does
 		}
 		c.Release()
@@ -319,6 +320,9 @@ var refusals = map[string]string{
 	"3F000": "the schema does not exist",
 }
 
+// errPermission is a refusal of what the role may do.
+var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
+
 // denials refuse a process that starts: it need not try again. Later they are an outage.
 var denials = map[string]string{
 	"28P01": "the password is wrong",
@@ -326,7 +330,7 @@ var denials = map[string]string{
 	"3D000": "the database does not exist",
 }
 
-func denied(err error) error {
+func refusedAtStart(err error) error {
 	text := denials[codeOf(err)]
 	if codeOf(err) == "08P01" {
 		for _, x := range refusedByPooler {
@@ -341,6 +345,15 @@ func denied(err error) error {
 	return err
 }
 
+// denied marks the error of a connection that the server has not let in.
+func denied(err error) error {
+	switch codeOf(err) {
+	case "28P01", "28000":
+		return fmt.Errorf("%w: %w", fallback.ErrDenied, err)
+	}
+	return err
+}
+
 // failed marks the error of a statement by whether it was executed.
 func failed(err error) error {
 	switch text := refusals[codeOf(err)]; {
@@ -348,6 +361,8 @@ func failed(err error) error {
 		return err
 	case codeOf(err) == "53100":
 		return fmt.Errorf("%w: the server's disk is full: %w", fallback.ErrFull, err)
+	case codeOf(err) == "42501":
+		return fmt.Errorf("%w: %s: %w", errPermission, text, err)
 	case text != "":
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	case pgconn.SafeToRetry(err):

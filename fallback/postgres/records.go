@@ -72,7 +72,7 @@ func (s *store) View(ctx context.Context, key string) (value []byte, err error) 
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(denied(err), s.Close()) }()
+	defer func() { err = errors.Join(refusedAtStart(err), s.Close()) }()
 	err = s.do(ctx, key, reading, func(c *pgxpool.Conn) error {
 		_, missing, err := s.check(ctx, c)
 		if err != nil || missing {

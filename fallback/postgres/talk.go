@@ -63,7 +63,7 @@ func probing(ctx context.Context) time.Duration {
 func (t *talker) Receive(ctx context.Context, channels []string, handle func(string), lost func()) (func(), error) {
 	c, err := t.listen(ctx, channels)
 	if err != nil {
-		return nil, denied(err)
+		return nil, refusedAtStart(denied(err))
 	}
 	t.deaf.Store(nil)
 	life, end := context.WithCancel(context.Background())

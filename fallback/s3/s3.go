@@ -101,6 +101,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
 // markKey has a random text, which tells this bucket's data from those of before it was emptied.
@@ -360,9 +363,9 @@ func (s *store) explain(err error) error {
 	case "NoSuchBucket":
 		return refusal("the bucket %q is missing: create it: %w", s.bucket, err)
 	case "AccessDenied":
-		return refusal("the client must have s3:GetObject and s3:PutObject of %s/%s*, and s3:ListBucket of the bucket: %w", s.bucket, s.prefix, err)
+		return refusal("the client must have s3:GetObject and s3:PutObject of %s/%s*, and s3:ListBucket of the bucket: %w", s.bucket, s.prefix, denied(err))
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "RequestTimeTooSkewed":
-		return refusal("the store does not let the client in: %w", err)
+		return refusal("the store does not let the client in: %w", denied(err))
 	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
 		return refusal("the bucket %q is in another region than the client's: %w", s.bucket, err)
 	case "NotImplemented":

@@ -101,6 +101,9 @@ func refusal(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{fallback.ErrRefused}, args...)...)
 }
 
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
+func denied(err error) error { return fmt.Errorf("%w: %w", fallback.ErrDenied, err) }
+
 func notSent(err error) error { return fmt.Errorf("%w: %w", fallback.ErrNotSent, err) }
 
 // Open implements [fallback.Records]. It makes the mark.
@@ -266,7 +269,7 @@ func (s *store) swap(ctx context.Context, conn *zk.Conn, server string, c fallba
 func (s *store) explain(err error) error {
 	switch {
 	case errors.Is(err, zk.ErrNoAuth), errors.Is(err, zk.ErrInvalidACL), errors.Is(err, zk.ErrAuthFailed):
-		return refusal("the connection must have the rights to read, write and create below %s: %w", s.root, err)
+		return refusal("the connection must have the rights to read, write and create below %s: %w", s.root, denied(err))
 	case errors.Is(err, zk.ErrNoServer):
 		return notSent(err)
 	}
