@@ -123,16 +123,16 @@ func TestConsul_ErrorsTellWhetherAWriteWasExecuted(t *testing.T) {
 	}
 	change := []fallback.Change{{Key: "k", Value: []byte("v")}}
 	for name, x := range map[string]struct {
-		status           int
-		text             string
-		certain, refused bool
+		status                   int
+		text                     string
+		certain, refused, denied bool
 	}{
-		"no leader":            {http.StatusInternalServerError, "No cluster leader", false, false},
-		"lost leadership":      {http.StatusInternalServerError, "leadership lost while committing log", false, false},
-		"rate limit":           {http.StatusTooManyRequests, "rate limit exceeded, try again later or against a different server", true, false},
-		"no rights":            {http.StatusForbidden, "Permission denied: token lacks permission", false, true},
-		"a lower limit":        {http.StatusRequestEntityTooLarge, "Request body(10 bytes) too large, max size: 9 bytes.", false, true},
-		"something in between": {http.StatusBadGateway, "", false, false},
+		"no leader":            {http.StatusInternalServerError, "No cluster leader", false, false, false},
+		"lost leadership":      {http.StatusInternalServerError, "leadership lost while committing log", false, false, false},
+		"rate limit":           {http.StatusTooManyRequests, "rate limit exceeded, try again later or against a different server", true, false, false},
+		"no rights":            {http.StatusForbidden, "Permission denied: token lacks permission", false, true, true},
+		"a lower limit":        {http.StatusRequestEntityTooLarge, "Request body(10 bytes) too large, max size: 9 bytes.", false, true, false},
+		"something in between": {http.StatusBadGateway, "", false, false, false},
 	} {
 		f.Mu.Lock()
 		f.Before = func(writes bool) (int, string) {
@@ -143,7 +143,7 @@ func TestConsul_ErrorsTellWhetherAWriteWasExecuted(t *testing.T) {
 		}
 		f.Mu.Unlock()
 		_, err := s.Swap(t.Context(), look.Server, change)
-		if err == nil || errors.Is(err, fallback.ErrNotSent) != x.certain || errors.Is(err, fallback.ErrRefused) != x.refused {
+		if err == nil || errors.Is(err, fallback.ErrNotSent) != x.certain || errors.Is(err, fallback.ErrRefused) != x.refused || errors.Is(err, fallback.ErrDenied) != x.denied {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -261,6 +261,9 @@ func TestEtcd_Refuses(t *testing.T) {
 	}
 	defer app.Close()
 	storetest.Refused(t, New(app, &Options{Prefix: "other/"}), "rights")
+	if _, err := New(app, &Options{Prefix: "other/"}).Attach(t.Context(), storetest.Settings); !errors.Is(err, fallback.ErrDenied) {
+		t.Errorf("%v, want ErrDenied", err)
+	}
 	storetest.Lock(t, storetest.Attach(t, New(app, isNew)), "k", storetest.Alice) // with the rights to the prefix
 }
 

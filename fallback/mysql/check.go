@@ -226,9 +226,6 @@ var refusals = map[uint16]string{
 	1054: "the table has other columns (see mysql.Table)",
 }
 
-// errPermission is a refusal of what the user may do.
-var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
-
 // denials refuse a process that starts, where it cannot even connect: it need not try again. Later
 // they are an outage.
 var denials = map[uint16]string{
@@ -248,9 +245,10 @@ func refusedAtStart(err error) error {
 	return err
 }
 
-// denied marks the error of a connection that the server has not let in.
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
 func denied(err error) error {
-	if n := numberOf(err); denials[n] != "" && n != 1049 {
+	switch numberOf(err) {
+	case 1044, 1045, 1142, 1143, 1698, 1862, 3118, 4151:
 		return fmt.Errorf("%w: %w", fallback.ErrDenied, err)
 	}
 	return err
@@ -265,10 +263,8 @@ func failed(err error) error {
 		return err
 	case tooLarge(err):
 		return fmt.Errorf("%w: %w", fallback.ErrRefused, err) // Swap names the record
-	case numberOf(err) == 1044 || numberOf(err) == 1142 || numberOf(err) == 1143:
-		return fmt.Errorf("%w: %s: %w", errPermission, text, err)
 	case text != "":
-		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, denied(err))
 	case numberOf(err) == 1021 || numberOf(err) == 1114: // of a statement, and of no commit
 		return fmt.Errorf("%w: the server's disk, or the table's space, is full: %w", fallback.ErrFull, err)
 	case errors.Is(err, fallback.ErrNotSent):

@@ -106,6 +106,21 @@ func (s *store) pin(sql *statements, schema string) {
 var refusedByPooler = []struct{ words, text string }{
 	{"unsupported startup parameter", "the pooler refuses a parameter of the config: leave it out there, and set it by ALTER ROLE"},
 	{"no such database", "the pooler does not have the database"},
-	{"no such user", "the pooler does not let the role in"},
-	{"authentication failed", "the pooler does not let the role in"},
+	{"no such user", notLetIn},
+	{"authentication failed", notLetIn},
+}
+
+const notLetIn = "the pooler does not let the role in"
+
+// refusalByPooler returns the text for a refusal of pgbouncer's, "" for other errors.
+func refusalByPooler(err error) (text string) {
+	if codeOf(err) != "08P01" {
+		return ""
+	}
+	for _, x := range refusedByPooler {
+		if strings.Contains(err.Error(), x.words) {
+			text = x.text
+		}
+	}
+	return text
 }

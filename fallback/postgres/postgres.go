@@ -10,6 +10,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -320,9 +321,6 @@ var refusals = map[string]string{
 	"3F000": "the schema does not exist",
 }
 
-// errPermission is a refusal of what the role may do.
-var errPermission = fmt.Errorf("%w: %w", fallback.ErrRefused, fallback.ErrDenied)
-
 // denials refuse a process that starts: it need not try again. Later they are an outage.
 var denials = map[string]string{
 	"28P01": "the password is wrong",
@@ -331,24 +329,16 @@ var denials = map[string]string{
 }
 
 func refusedAtStart(err error) error {
-	text := denials[codeOf(err)]
-	if codeOf(err) == "08P01" {
-		for _, x := range refusedByPooler {
-			if strings.Contains(err.Error(), x.words) {
-				text = x.text
-			}
-		}
-	}
-	if text != "" {
+	if text := cmp.Or(refusalByPooler(err), denials[codeOf(err)]); text != "" {
 		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
 	}
 	return err
 }
 
-// denied marks the error of a connection that the server has not let in.
+// denied marks the answer of a server that does not let this client in, or refuses it a right.
 func denied(err error) error {
-	switch codeOf(err) {
-	case "28P01", "28000":
+	switch code := codeOf(err); {
+	case code == "28P01", code == "28000", code == "42501", refusalByPooler(err) == notLetIn:
 		return fmt.Errorf("%w: %w", fallback.ErrDenied, err)
 	}
 	return err
@@ -361,10 +351,8 @@ func failed(err error) error {
 		return err
 	case codeOf(err) == "53100":
 		return fmt.Errorf("%w: the server's disk is full: %w", fallback.ErrFull, err)
-	case codeOf(err) == "42501":
-		return fmt.Errorf("%w: %s: %w", errPermission, text, err)
 	case text != "":
-		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, err)
+		return fmt.Errorf("%w: %s: %w", fallback.ErrRefused, text, denied(err))
 	case pgconn.SafeToRetry(err):
 		return notSent(err)
 	default:

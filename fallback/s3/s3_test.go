@@ -257,6 +257,8 @@ func TestS3_Refuses(t *testing.T) {
 	} {
 		if err := newStore(nil, nil).explain(apiError(name)); !errors.Is(err, fallback.ErrRefused) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want a refusal that names %s", name, err, why)
+		} else if denied := name == "AccessDenied" || name == "ExpiredToken"; errors.Is(err, fallback.ErrDenied) != denied {
+			t.Errorf("%s: %v, denied: want %t", name, err, denied)
 		}
 	}
 	for _, err := range []error{apiError("InternalError"), context.DeadlineExceeded, io.EOF} {
